@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from byrote.distance import Viability
-from byrote.distance.tokens import levenshtein
+from byrote.distance.tokens import hamming, levenshtein
 from byrote.models.base import CausalModel
 from byrote.policy import keep
 from byrote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
@@ -117,7 +117,7 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
     for step in range(1, length + 1):
         children = _children(model, task, options, viability, beam, step, ledger)
         if step == length:
-            accepted = _accepted(task, options, viability, children, ledger)
+            accepted = _accepted(task, options, children, ledger)
             return _outcome(task, options, StopReason.FINISHED, step, accepted, [], ledger, frontier)
         ranked = sorted(children, key=lambda child: -_rank(child, options, scores, step))  # stable: ties keep order
         heavy = [child for child in ranked if not _is_negligible(child, options)]
@@ -216,17 +216,12 @@ def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, l
     return StopReason.BELOW_THRESHOLD if beam_mass < options.threshold and is_settled else None
 
 
-def _accepted(
-    task: SearchTask, options: SearchOptions, viability: Viability, finals: list[Node], ledger: Ledger
-) -> list[Accepted]:
+def _accepted(task: SearchTask, options: SearchOptions, finals: list[Node], ledger: Ledger) -> list[Accepted]:
     """All children of the last step within the budget; the baseline takes all and measures them."""
     accepted: list[Accepted] = []
     for node in finals:
-        distance = (
-            levenshtein(node.token_ids, task.suffix_ids)
-            if options.distance == "none"
-            else int(viability.final_distance(node.state))
-        )
+        measured = hamming if options.distance == "hamming" else levenshtein
+        distance = measured(node.token_ids, task.suffix_ids)
         if options.distance == "none" or distance <= options.edit_budget:
             accepted.append(Accepted(Continuation(node.token_ids, node.log_p, distance), node.others))
         else:

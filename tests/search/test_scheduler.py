@@ -72,8 +72,3 @@ def test_a_window_starts_on_its_chain_with_nothing_to_evaluate() -> None:
     scheduler = Scheduler(deque([SearchTask(0, (1, 2, 3), (0,))]), 1)
     scheduler.refill()
     assert (scheduler.active[0].beams, scheduler.active[0].to_evaluate) == (1, 0)
-
-
-def test_a_slot_knows_its_last_step() -> None:
-    slot = Slot(SearchTask(0, (0,), (0, 1, 2)))
-    assert [Slot(slot.task, step=step).is_at_last_step for step in range(3)] == [False, False, True]

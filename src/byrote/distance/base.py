@@ -1,8 +1,9 @@
 """The contract of a viability rule: which partial continuations can still end within the edit budget.
 
-Continuation and target both have length T. A rule carries a small integer state per partial continuation and gives,
-after each token, a lower bound on the distance of every completion of length T. A child whose bound exceeds the budget
-has no completion in the ball and may be dropped without losing mass.
+A rule carries a small integer state per partial continuation. After each token it says which continuations are complete
+and gives a lower bound on the distance of every completion, which is the distance itself for complete ones. A child
+whose bound exceeds the budget has no completion in the ball and may be dropped without losing mass. Complete
+continuations are a prefix-free set: none begins another.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,10 @@ class Advanced(NamedTuple):
     """States and bounds after appending each candidate token to each partial continuation."""
 
     state: Tensor  # [slots, beams, kept, width] int16
-    least: Tensor  # [slots, beams, kept] int16: no completion of length T is nearer than this
+    least: Tensor  # [slots, beams, kept] int16: no completion is nearer than this
+    is_complete: Tensor  # [slots, beams, kept] bool
+    if_ended: Tensor | None = None  # [slots, beams] int16: distance of a partial continuation whose text ends here
+    """None where a continuation that ends too soon is in no ball."""
 
 
 def padded_rows(suffixes: Sequence[Sequence[int]], length: int, *, margin: int = 0) -> Tensor:
@@ -29,6 +33,11 @@ def padded_rows(suffixes: Sequence[Sequence[int]], length: int, *, margin: int =
     for row, suffix in zip(rows, suffixes, strict=True):
         row[margin : margin + len(suffix)] = suffix
     return torch.from_numpy(rows)
+
+
+def at_last(step: Tensor, length: Tensor, like: Tensor) -> Tensor:
+    """Whether tokens number `step` [slots] are the last of `length` [slots], in the shape of `like`."""
+    return (step == length)[:, None, None].expand(like.shape)
 
 
 class Viability:
@@ -45,14 +54,10 @@ class Viability:
         """State of the empty continuation, on the host. [width] int16."""
         return torch.zeros(1, dtype=torch.int16)
 
-    def pad(self, suffixes: list[tuple[int, ...]], length: int) -> Tensor:
+    def pad(self, suffixes: Sequence[Sequence[int]], length: int) -> Tensor:
         """Target suffixes padded to `length` in the layout `advance` reads, on the host. [slots, …] int64."""
         return padded_rows(suffixes, length)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         """Append `tokens` [slots, beams, kept] as token number `step` [slots] (counting from 1)."""
         raise NotImplementedError
-
-    def final_distance(self, state: Tensor) -> Tensor:
-        """Distance to the target after T tokens; exact when it is within the budget. [...] int16."""
-        return state[..., 0]

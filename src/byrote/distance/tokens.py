@@ -1,11 +1,14 @@
-"""Viability rules of the token distances, and the distances of whole sequences."""
+"""Viability rules of the token distances, and the distances of whole sequences.
+
+A continuation is complete after as many tokens as the target has.
+"""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from byrote.distance.base import UNREACHABLE, Advanced, Viability, padded_rows
+from byrote.distance.base import UNREACHABLE, Advanced, Viability, at_last, padded_rows
 from byrote.types import ViabilityName
 
 
@@ -15,7 +18,7 @@ class Hamming(Viability):
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         target = padded.gather(1, (step - 1)[:, None])  # [slots, 1]
         mismatches = state[..., 0, None] + (tokens != target[:, :, None]).to(torch.int16)
-        return Advanced(mismatches[..., None], mismatches)
+        return Advanced(mismatches[..., None], mismatches, at_last(step, length, mismatches))
 
 
 class Levenshtein(Viability):
@@ -35,7 +38,7 @@ class Levenshtein(Viability):
         offsets = self._offsets(torch.device("cpu"))
         return torch.where(offsets >= 0, offsets, UNREACHABLE).to(torch.int16)
 
-    def pad(self, suffixes: list[tuple[int, ...]], length: int) -> Tensor:
+    def pad(self, suffixes: Sequence[Sequence[int]], length: int) -> Tensor:
         return padded_rows(suffixes, length, margin=self.half_width + 1)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
@@ -53,7 +56,9 @@ class Levenshtein(Viability):
         row = torch.where(at_zero, step.to(torch.int16)[:, None, None, None], row)
         row = torch.where(inside[:, None, None, :], row, UNREACHABLE)
         row = self._insertions(row, inside)
-        return Advanced(row, self._least(row, offsets))
+        least = (row + offsets.abs().to(torch.int16) if self.rule == "exact" else row).amin(-1)
+        is_last = at_last(step, length, least)
+        return Advanced(row, torch.where(is_last, row[..., self.half_width], least), is_last)
 
     def _insertions(self, row: Tensor, inside: Tensor) -> Tensor:
         """D[t, j] ≤ D[t, j−1] + 1, swept left to right over the few columns of the band."""
@@ -62,21 +67,13 @@ class Levenshtein(Viability):
             columns[place] = torch.minimum(columns[place], columns[place - 1] + 1)
         return torch.where(inside[:, None, None, :], torch.stack(columns, -1), UNREACHABLE)
 
-    def _least(self, row: Tensor, offsets: Tensor) -> Tensor:
-        if self.rule == "exact":
-            row = row + offsets.abs().to(torch.int16)
-        return row.amin(-1)
-
-    def final_distance(self, state: Tensor) -> Tensor:
-        return state[..., self.half_width]
-
 
 class Unconstrained(Viability):
     """Viability of the baseline: nothing is ever dropped, and no distance is computed."""
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         least = torch.zeros(tokens.shape, dtype=torch.int16, device=tokens.device)
-        return Advanced(least[..., None], least)
+        return Advanced(least[..., None], least, at_last(step, length, least))
 
 
 def hamming(left: Sequence[int], right: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """One step of constrained beam search as a pure function of tensors, for many windows at different depths at once.
 
-`advance` turns the kept tokens of every beam into the next beams; `accept` turns the kept tokens of slots at their last
-step into final masses. Neither needs the model, the cache or the host.
+`advance` turns the kept tokens of every beam into the next beams and accepts the children that are complete. It needs
+neither the model, the cache nor the host.
 """
 
 import math
@@ -35,12 +35,18 @@ class BeamState:
     target: Tensor  # [slots, longest suffix] int64
     padded: Tensor  # [slots, …] int64: target in the viability rule's layout
     log_score: Tensor  # [slots, longest suffix + 1, budget + 1] float64: screen score by tokens done and edits left
+    accepted: Tensor  # [slots, budget + 1] float64: complete continuations, by distance
     bank: Tensor  # [slots, budget + 1] float64: by least final distance
     unlisted: Tensor  # [slots, budget + 1] float64: children that were not listed, by their parent's
     eos: Tensor  # [slots] float64
     refuted: Tensor  # [slots] float64
     policy_log_p: Tensor  # [slots, policies, lanes] float64
+    policy_accepted: Tensor  # [slots, policies, budget + 1] float64
     policy_bank: Tensor  # [slots, policies, budget + 1] float64
+    found: Tensor  # [slots, listed] float64: log-probabilities of the heaviest accepted, −inf where there are no more
+    found_distance: Tensor  # [slots, listed] int16
+    found_tokens: Tensor  # [slots, listed] int64: tokens of each
+    found_paths: Tensor  # [slots, listed, longest suffix] int64
 
     @classmethod
     def fresh(
@@ -50,9 +56,10 @@ class BeamState:
         options: SearchOptions,
         viability: Viability,
         limits: Limits,
+        listed: int,
         device: torch.device,
     ) -> "BeamState":
-        """One beam per slot, the empty continuation."""
+        """One beam per slot, the empty continuation. `listed`: accepted continuations to keep."""
         count, lanes, longest, budget = len(tasks), options.lanes, limits.suffix_tokens, options.edit_budget
         suffixes = [task.suffix_ids for task in tasks]
         log_p = torch.full((count, lanes), -math.inf, dtype=torch.float64)
@@ -77,12 +84,18 @@ class BeamState:
             target=padded_rows(suffixes, longest),
             padded=viability.pad(suffixes, longest),
             log_score=log_score,
+            accepted=torch.zeros(count, budget + 1, dtype=torch.float64),
             bank=torch.zeros(count, budget + 1, dtype=torch.float64),
             unlisted=torch.zeros(count, budget + 1, dtype=torch.float64),
             eos=torch.zeros(count, dtype=torch.float64),
             refuted=torch.zeros(count, dtype=torch.float64),
             policy_log_p=log_p[:, None].repeat(1, policies, 1),
+            policy_accepted=torch.zeros(count, policies, budget + 1, dtype=torch.float64),
             policy_bank=torch.zeros(count, policies, budget + 1, dtype=torch.float64),
+            found=torch.full((count, listed), -math.inf, dtype=torch.float64),
+            found_distance=torch.zeros(count, listed, dtype=torch.int16),
+            found_tokens=torch.zeros(count, listed, dtype=torch.int64),
+            found_paths=torch.zeros(count, listed, longest, dtype=torch.int64),
         )
         return cls(*(to_device(getattr(state, field.name), device) for field in fields(cls)))
 
@@ -95,15 +108,11 @@ class BeamState:
             getattr(self, field.name)[slots] = getattr(other, field.name)
 
     def follow(self, count: int, following: "BeamState") -> None:
-        """The first `count` slots take one step: only what a step changes is written."""
-        for name in STEPPED:
-            getattr(self, name)[:count] = getattr(following, name)
-
-
-STEPPED = (
-    *("log_p", "edits", "paths", "least", "is_verbatim", "step"),
-    *("bank", "unlisted", "eos", "refuted", "policy_log_p", "policy_bank"),
-)
+        """The first `count` slots take one step: only what the step changed is written."""
+        for field in fields(self):
+            ours, theirs = getattr(self, field.name), getattr(following, field.name)
+            if theirs.data_ptr() != ours.data_ptr():
+                ours[:count] = theirs
 
 
 class Candidates(NamedTuple):
@@ -113,6 +122,8 @@ class Candidates(NamedTuple):
     tokens: Tensor  # [slots, lanes · kept] int64
     edits: Tensor  # [slots, lanes · kept, width] int16
     least: Tensor  # [slots, lanes · kept] int16
+    is_complete: Tensor  # [slots, lanes · kept] bool
+    if_ended: Tensor | None  # [slots, lanes] int16: distance of the parent, where a text that ends there counts
     kept: int
     policy_log_p: Tensor  # [slots, policies, lanes · kept] float64
 
@@ -128,19 +139,6 @@ class Advance(NamedTuple):
     candidates: Candidates
 
 
-class Accepted(NamedTuple):
-    """Final children of slots at their last step."""
-
-    candidates: Candidates
-    mass: Tensor  # [slots, lanes · kept] float64, 0 for children that are absent or too far
-    distance: Tensor  # [slots, lanes · kept] int16
-    lower: Tensor  # [slots, budget + 1] float64
-    covered: Tensor  # [slots] float64
-    refuted: Tensor  # [slots] float64: refuted mass of the last step
-    unlisted: Tensor  # [slots, budget + 1] float64: unlisted children of the last step
-    policy_lower: Tensor  # [slots, policies, budget + 1] float64
-
-
 def expand(state: BeamState, kept: Kept, options: SearchOptions, viability: Viability) -> Candidates:
     """Children of every beam with their cumulative log-probability and edit state."""
     advanced = viability.advance(
@@ -152,45 +150,66 @@ def expand(state: BeamState, kept: Kept, options: SearchOptions, viability: Viab
         kept.token_ids.flatten(1),
         advanced.state.flatten(1, 2),
         advanced.least.flatten(1),
+        advanced.is_complete.flatten(1),
+        advanced.if_ended,
         kept.token_ids.shape[-1],
         (state.policy_log_p[..., None] + chances.transpose(1, 2)).flatten(2),
     )
 
 
 def advance(
-    state: BeamState, kept: Kept, *, options: SearchOptions, viability: Viability, eos_ids: Tensor, children: int
+    state: BeamState,
+    kept: Kept,
+    *,
+    options: SearchOptions,
+    viability: Viability,
+    eos_ids: Tensor,
+    children: int,
+    completes: bool,
 ) -> Advance:
-    """Expand, drop what is not viable or ended, keep the best, bank the rest. `children` is the policy's width."""
+    """Expand, accept what is complete, drop what is not viable or ended, keep the best, bank the rest. `children` is
+    the policy's width; `completes`: whether a child may be complete."""
     candidates, budget = expand(state, kept, options, viability), options.edit_budget
-    mass = candidates.log_p.exp()
-    is_eos = torch.isin(candidates.tokens, eos_ids) if len(eos_ids) else torch.zeros_like(mass, dtype=torch.bool)
-    is_viable = (candidates.least <= budget) & ~is_eos & (candidates.log_p > -math.inf)
+    mass, exists = candidates.log_p.exp(), candidates.log_p > -math.inf
+    is_eos = torch.isin(candidates.tokens, eos_ids) if len(eos_ids) else torch.zeros_like(exists)
+    is_eos &= ~candidates.is_complete
+    distance, is_final = candidates.least, candidates.is_complete
+    if candidates.if_ended is not None:
+        ended = candidates.if_ended.repeat_interleave(candidates.kept, 1)
+        distance, is_final = torch.where(is_eos, ended, distance), is_final | is_eos
+    is_near = (distance <= budget) & exists
+    is_accepted, is_viable = is_near & is_final, is_near & ~is_final & ~is_eos
     target = state.target.gather(1, state.step[:, None])  # the token that comes next
     is_verbatim = state.is_verbatim.repeat_interleave(candidates.kept, 1) & (candidates.tokens == target)
     chosen, alive, is_kept = _choose(state, candidates, is_viable, is_verbatim, options)
     parents, is_banked = chosen // candidates.kept, is_viable & ~is_kept
-    paths = state.paths.gather(1, parents[..., None].expand(-1, -1, state.paths.shape[-1]))
-    newest = candidates.tokens.gather(1, chosen)[..., None]
-    paths.scatter_(2, state.step[:, None, None].expand(-1, paths.shape[1], 1), newest)
     of_policies = chosen[:, None].expand(-1, len(options.policies), -1)
+    policy_mass, policy_distance = candidates.policy_log_p.exp(), distance[:, None]
+
     following = replace(
         state,
         log_p=torch.where(alive, candidates.log_p.gather(1, chosen), -math.inf),
         edits=candidates.edits.gather(1, chosen[..., None].expand(-1, -1, candidates.edits.shape[-1])),
-        paths=paths,
+        paths=_paths(state, candidates, chosen),
         least=candidates.least.gather(1, chosen),
         is_verbatim=is_verbatim.gather(1, chosen) & alive,
         step=state.step + 1,
-        bank=state.bank + by_least(torch.where(is_banked, mass, 0.0), candidates.least, budget),
-        unlisted=state.unlisted + _unlisted(state, kept, budget),
-        eos=state.eos + torch.where(is_eos, mass, 0.0).sum(-1),
-        refuted=state.refuted + torch.where(is_viable | is_eos, 0.0, mass).sum(-1),
+        bank=state.bank + by_least(torch.where(is_banked, mass, 0.0), distance, budget),
+        unlisted=state.unlisted + by_least(state.log_p.exp() * kept.unlisted, state.least, budget),
+        eos=state.eos + torch.where(is_eos & ~is_accepted, mass, 0.0).sum(-1),
+        refuted=state.refuted + torch.where(is_near | is_eos, 0.0, mass).sum(-1),
         policy_log_p=torch.where(alive[:, None], candidates.policy_log_p.gather(2, of_policies), -math.inf),
         policy_bank=state.policy_bank
-        + by_least(
-            torch.where(is_banked[:, None], candidates.policy_log_p.exp(), 0.0), candidates.least[:, None], budget
-        ),
+        + by_least(torch.where(is_banked[:, None], policy_mass, 0.0), policy_distance, budget),
     )
+    if completes:
+        following = replace(
+            following,
+            accepted=state.accepted + by_least(torch.where(is_accepted, mass, 0.0), distance, budget),
+            policy_accepted=state.policy_accepted
+            + by_least(torch.where(is_accepted[:, None], policy_mass, 0.0), policy_distance, budget),
+            **_heaviest(state, candidates, torch.where(is_accepted, candidates.log_p, -math.inf), distance),
+        )
     return Advance(
         following,
         parents,
@@ -201,26 +220,29 @@ def advance(
     )
 
 
-def accept(state: BeamState, kept: Kept, *, options: SearchOptions, viability: Viability) -> Accepted:
-    """Last step: every child within the budget is a result; there is no final prune."""
-    candidates = expand(state, kept, options, viability)
-    mass = candidates.log_p.exp()
-    distance = viability.final_distance(candidates.edits)
-    is_near = distance <= options.edit_budget
-    accepted = torch.where(is_near, mass, 0.0)
-    lower = torch.stack(
-        [torch.where(distance <= edits, accepted, 0.0).sum(-1) for edits in range(options.edit_budget + 1)], -1
-    )
-    return Accepted(
-        candidates,
-        accepted,
-        distance,
-        lower,
-        accepted.sum(-1),
-        torch.where(is_near, 0.0, mass).sum(-1),
-        _unlisted(state, kept, options.edit_budget),
-        by_least(candidates.policy_log_p.exp(), distance[:, None], options.edit_budget).cumsum(-1),
-    )
+def _paths(state: BeamState, candidates: Candidates, chosen: Tensor) -> Tensor:
+    """The tokens of these children [slots, children], behind those of their parents."""
+    parents = (chosen // candidates.kept)[..., None].expand(-1, -1, state.paths.shape[-1])
+    newest = candidates.tokens.gather(1, chosen)[..., None]
+    places = state.step[:, None, None].expand(newest.shape)
+    return state.paths.gather(1, parents).scatter_(2, places, newest)
+
+
+def _heaviest(state: BeamState, candidates: Candidates, log_p: Tensor, distance: Tensor) -> dict[str, Tensor]:
+    """The heaviest accepted continuations: of those so far and of children with these log-probabilities."""
+    listed = state.found.shape[1]
+    # A stable sort, so that equal ones keep their order whatever the device or batch.
+    newest = log_p.sort(dim=-1, descending=True, stable=True).indices[:, :listed]
+    parts = {
+        "found": log_p.gather(1, newest),
+        "found_distance": distance.gather(1, newest),
+        "found_tokens": (state.step[:, None] + 1).expand(newest.shape),
+        "found_paths": _paths(state, candidates, newest),
+    }
+    joined = {name: torch.cat([getattr(state, name), part], 1) for name, part in parts.items()}
+    order = joined["found"].sort(dim=-1, descending=True, stable=True).indices[:, :listed]
+    slots = torch.arange(len(order), device=order.device)[:, None]
+    return {name: part[slots, order] for name, part in joined.items()}
 
 
 def by_least(mass: Tensor, least: Tensor, budget: int) -> Tensor:
@@ -228,11 +250,6 @@ def by_least(mass: Tensor, least: Tensor, budget: int) -> Tensor:
     # Not scatter_add: on a GPU its order of summation, and so the last digit, would differ from run to run.
     edits = torch.arange(budget + 1, device=mass.device)
     return torch.where(least[..., None, :] == edits[:, None], mass[..., None, :], 0.0).sum(-1)
-
-
-def _unlisted(state: BeamState, kept: Kept, budget: int) -> Tensor:
-    # A child is at least as far from the target as its parent.
-    return by_least(state.log_p.exp() * kept.unlisted, state.least, budget)
 
 
 def _choose(
@@ -275,6 +292,6 @@ def _is_below_threshold(state: BeamState, options: SearchOptions, children: int)
     if options.stop_rule == "published":
         return state.log_p.amax(-1) < math.log(options.threshold / (options.lanes * children))
     beam_mass = state.log_p.exp().sum(-1)
-    open_mass = (state.bank + state.unlisted).sum(-1)
-    is_settled = (open_mass >= options.threshold) | (open_mass + beam_mass < options.threshold)
-    return (beam_mass < options.threshold) & is_settled
+    known = (state.accepted + state.bank + state.unlisted).sum(-1)
+    is_settled = (known >= options.threshold) | (known + beam_mass < options.threshold)
+    return (state.accepted.sum(-1) + beam_mass < options.threshold) & is_settled

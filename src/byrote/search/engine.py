@@ -2,11 +2,11 @@
 
     admit     queued windows take free slots; each slot starts with its chain, evaluated here or copied
     forward   every live beam that is not on the verbatim path is one query position
-    advance   the next beams of every slot, and the finals of windows at their last step, on the device
+    advance   the next beams of every slot, and what is complete, on the device
     retire    windows that finished or stopped leave as outcomes
 
 The host waits for the device once per step, for the counts that `advance` computed. The next step is launched before
-the host records what the last one banked and finished, so that the device works meanwhile. Outcomes equal those of
+the host records what the last one banked and accepted, so that the device works meanwhile. Outcomes equal those of
 `tests/search/reference.py`, whatever the order of windows and the number of slots.
 """
 
@@ -165,16 +165,6 @@ class Prepared(NamedTuple):
     """The entries that all beams see, for the kernel of a GPU."""
 
 
-class Pending(NamedTuple):
-    """A launched step: the slots that finish by it, and the copies to the host that were started."""
-
-    finishing: list[int]
-    finals: Handover
-    """The fields of `outcome.Finals`, of the finishing slots."""
-    tallies: Handover
-    """The table of `outcome.tally` and, where frontiers are recorded, the fields of `outcome.Banked`."""
-
-
 class Stream:
     """The windows in flight and the memory of their slots: what is lost when memory runs out."""
 
@@ -193,6 +183,9 @@ class Stream:
         self._viability = options.make_viability()
         self._eos_ids = torch.tensor(sorted(model.eos_ids), dtype=torch.int64, device=model.device)
         self._children = options.policy.width(model.vocab_size)
+        width = options.listing.width(model.vocab_size)
+        is_listed_whole = options.keep is None or options.distance == "none"
+        self._listed = options.lanes * width if is_listed_whole else options.keep or 0
         self.scheduler = Scheduler(queue, slots)
         most_entries = TreeCache.worst_case_entries(*limits, options.lanes)
         self.cache = TreeCache(slots, options.lanes, most_entries, self._device)
@@ -200,11 +193,12 @@ class Stream:
         entries = self._shapes.rounded_entries(first_entries(model, options, limits, slots))
         self._session = model.open_tree(slots, entries, longest=sum(limits))
         self._state = self._fresh([SearchTask(0, (0,), (0,) * limits.suffix_tokens)] * slots)
-        width = options.listing.width(model.vocab_size)
         self._verbatim = VerbatimPaths(slots, limits.suffix_tokens, width, self._device)
         self._prefix_tokens = torch.zeros(slots, dtype=torch.int64, device=self._device)
         self._prepared: Prepared | None = None
-        self._pending: Pending | None = None
+        self._pending: Handover | None = None
+        """Of the step in flight: the table of `outcome.tally` and, where frontiers are recorded, the fields of
+        `outcome.Banked`."""
         self._ended: Iterator[SearchOutcome] = iter(())
         """Outcomes of the last step; kept here, so that none is lost when a caller stops iterating."""
 
@@ -229,19 +223,16 @@ class Stream:
         if moves or admitted or self._prepared is None or len(self._prepared.positions) != len(active):
             self._prepared = self._prepare(None)
         kept = self._forward(self._prepared)
-        finishing = [place for place, slot in enumerate(active) if slot.is_at_last_step]
-        finals = Handover(self._finals(finishing, kept) if finishing else ())
-        tallies = Handover(self._advance(kept) if len(finishing) < len(active) else ())
-        self._pending = Pending(finishing, finals, tallies)
+        self._pending = Handover(self._advance(kept))
 
-    def _settle(self, pending: Pending) -> Iterator[SearchOutcome]:
+    def _settle(self, pending: Handover) -> Iterator[SearchOutcome]:
         """Wait for a launched step; the windows that ended by it. The next step is launched first where the slots of
         those windows can be refilled at once and their states are not needed."""
         self._pending = None
-        table, *banked = [tensor.numpy() for tensor in pending.tallies.wait()] or [np.zeros((0, outcome.COUNTS))]
+        table, *banked = [tensor.numpy() for tensor in pending.wait()]
         slots = self.scheduler.active.copy()
-        stopping = self._count(table[:, : outcome.COUNTS].astype(np.int64).tolist(), set(pending.finishing))
-        ended = pending.finishing + stopping
+        ended = self._count(table[:, : outcome.COUNTS].astype(np.int64).tolist())
+        found = Handover(outcome.Found.of(self._state, *self._to_device(np.array(ended))) if ended else ())
         goes_ahead = len(self.scheduler.queue) >= len(ended) and not self._options.keep_states
         failure: torch.OutOfMemoryError | None = None
         if goes_ahead:
@@ -251,15 +242,14 @@ class Stream:
             except torch.OutOfMemoryError as error:
                 failure = error  # raised once the outcomes of this step are out
         for place, slot in enumerate(slots):
-            if banked and slot.record is not None and place not in pending.finishing:
+            if banked and slot.record is not None:
                 slot.record.step(banked, place, beams=slot.beams, evaluated=slot.to_evaluate)
-        finals = pending.finals.wait()
+        listed = outcome.Found(*found.wait()) if ended else None
         for number, place in enumerate(ended):
             slot = slots[place]
-            if number < len(pending.finishing):
-                result = outcome.finished(outcome.Finals(*finals), number, slot, self._options)
-            else:
-                result = outcome.stopped(table[place].tolist(), slot, self._options)
+            assert listed is not None
+            continuations = listed.continuations(number, slot.task.suffix_ids, self._options)
+            result = outcome.settled(table[place].tolist(), continuations, slot, self._options)
             # Logits that are not numbers have made the ledger NaN.
             name = slot.task.name or slot.task.key
             require_numbers(result.unlisted, self._dtype, what=f"continuations of window {name}")
@@ -272,22 +262,19 @@ class Stream:
         if failure is not None:
             raise failure
 
-    def _count(self, counts: list[list[int]], finishing: set[int]) -> list[int]:
-        """Update every slot that took a step; the places of those that stop."""
-        stopping: list[int] = []
+    def _count(self, counts: list[list[int]]) -> list[int]:
+        """Update every slot by the step it took; the places of those that ended."""
+        ended: list[int] = []
         for place, (beams, has_verbatim, is_below_threshold, reach) in enumerate(counts):
             slot = self.scheduler.active[place]
-            slot.reach = reach
-            if place in finishing:
-                continue
             slot.step += 1
-            slot.beams, slot.has_verbatim = beams, bool(has_verbatim)
+            slot.beams, slot.has_verbatim, slot.reach = beams, bool(has_verbatim), reach
             if beams == 0 or is_below_threshold:
-                stopping.append(place)
+                ended.append(place)
                 continue
             slot.beams_alive += beams
             slot.token_evals += slot.to_evaluate
-        return stopping
+        return ended
 
     def _states(self, place: int, slot: Slot) -> SearchedStates:
         task = slot.task
@@ -327,7 +314,7 @@ class Stream:
         return prepared.kept
 
     def _advance(self, kept: Kept) -> tuple[Tensor, ...]:
-        """The next beams of every slot; what the host reads of them. Slots at their last step come along."""
+        """The next beams of every slot; what the host reads of them."""
         active = self.scheduler.active
         advanced = beam.advance(
             self._state.take(slice(0, len(active))),
@@ -336,6 +323,7 @@ class Stream:
             viability=self._viability,
             eos_ids=self._eos_ids,
             children=self._children,
+            completes=any(slot.step + 1 == len(slot.task.suffix_ids) for slot in active),
         )
         positions = self._prefix_tokens[: len(active)] + advanced.state.step - 1
         reach = self.cache.branch(
@@ -349,13 +337,6 @@ class Stream:
         self._prepared = self._prepare(self._live_entries() if self._has_kernel else None)
         table = outcome.tally(advanced, reach)
         return (table, *outcome.Banked.of(advanced)) if self._options.record_frontier else (table,)
-
-    def _finals(self, finishing: list[int], kept: Kept) -> outcome.Finals:
-        (places,) = self._to_device(np.array(finishing))
-        state = self._state.take(places)
-        chosen = Kept(*(part[places] for part in kept))
-        accepted = beam.accept(state, chosen, options=self._options, viability=self._viability)
-        return outcome.gather_finals(state, accepted, self._options)
 
     def _prepare(self, live: Seen | None) -> Prepared:
         count, state = len(self.scheduler.active), self._state
@@ -436,7 +417,12 @@ class Stream:
 
     def _fresh(self, tasks: Sequence[SearchTask]) -> beam.BeamState:
         return beam.BeamState.fresh(
-            tasks, options=self._options, viability=self._viability, limits=self._limits, device=self._device
+            tasks,
+            options=self._options,
+            viability=self._viability,
+            limits=self._limits,
+            listed=self._listed,
+            device=self._device,
         )
 
     def _to_device(self, *parts: NDArray[Any]) -> tuple[Tensor, ...]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from byrote.distance.tokens import levenshtein_many
 from byrote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
-from byrote.search.beam import Accepted, Advance, BeamState, by_least
+from byrote.search.beam import Advance, BeamState, by_least
 from byrote.search.frontier import FrontierRecord
 from byrote.types import Continuation, StopReason
 from byrote.verdict import Bounds
@@ -38,25 +38,23 @@ class Slot:
     def to_evaluate(self) -> int:
         return self.beams - self.has_verbatim
 
-    @property
-    def is_at_last_step(self) -> bool:
-        return self.step + 1 == len(self.task.suffix_ids)
-
 
 COUNTS = 4
 """The first columns of a tally: living beams, whether the verbatim path is one, whether to stop, entries in use."""
 
 
 def tally(advanced: Advance, reach: Tensor) -> Tensor:
-    """[slots, COUNTS + 2 + (3 + policies) · (budget + 1)] float64: counts, eos, refuted, bank, unlisted and beam_left
-    of every slot, then what is open under each further policy. Counts are far below 2⁵³, so nothing is rounded."""
+    """[slots, COUNTS + 2 + (4 + 2 · policies) · (budget + 1)] float64: counts, eos, refuted, accepted, bank, unlisted
+    and beam_left of every slot, then what is accepted and what is open under each further policy. Counts are far below
+    2⁵³, so nothing is rounded."""
     state = advanced.state
     counts = [advanced.alive.sum(-1), state.is_verbatim.any(-1), advanced.is_below_threshold, reach]
     single = torch.stack([*(count.double() for count in counts), state.eos, state.refuted], -1)
     budget = state.bank.shape[-1] - 1
     left = by_least(state.log_p.exp(), state.least, budget)
-    of_policies = state.policy_bank + by_least(state.policy_log_p.exp(), state.least[:, None], budget)
-    return torch.cat([single, state.bank, state.unlisted, left, of_policies.flatten(1)], -1)
+    open_masses = state.policy_bank + by_least(state.policy_log_p.exp(), state.least[:, None], budget)
+    policies = torch.stack([state.policy_accepted, open_masses], 2)
+    return torch.cat([single, state.accepted, state.bank, state.unlisted, left, policies.flatten(1)], -1)
 
 
 class Banked(NamedTuple):
@@ -80,119 +78,70 @@ class Banked(NamedTuple):
         return cls(*nodes, advanced.parents, next_tokens, state.edits, state.log_p, state.least)
 
 
-class Finals(NamedTuple):
-    """Windows at their last step: sums, and accepted continuations in falling probability."""
+class Found(NamedTuple):
+    """Accepted continuations of windows that ended, in falling probability."""
 
-    lower: Tensor  # [windows, budget + 1] float64
-    bank: Tensor  # [windows, budget + 1] float64
-    unlisted: Tensor  # [windows, budget + 1] float64
-    sums: Tensor  # [windows, 3] float64: eos, refuted, covered
-    mass: Tensor  # [windows, listed] float64; 0 where there is no further continuation
-    log_p: Tensor  # [windows, listed] float64
+    log_p: Tensor  # [windows, listed] float64; −inf where there is no further continuation
     distance: Tensor  # [windows, listed] int16
+    tokens: Tensor  # [windows, listed] int64: tokens of each
     paths: Tensor  # [windows, listed, longest suffix] int64
-    policy_lower: Tensor  # [windows, policies, budget + 1] float64
-    policy_bank: Tensor  # [windows, policies, budget + 1] float64
+
+    @classmethod
+    def of(cls, state: BeamState, slots: Tensor) -> "Found":
+        parts = state.found, state.found_distance, state.found_tokens, state.found_paths
+        return cls(*(part[slots] for part in parts))
+
+    def continuations(self, row: int, target: Sequence[int], options: SearchOptions) -> tuple[Continuation, ...]:
+        """Those of a window. `self` is on the host by now."""
+        count = int((self.log_p[row] > -math.inf).sum())
+        distances = self.distance[row, :count]
+        if options.distance == "none":
+            distances = levenshtein_many(self.paths[row, :count, : len(target)], torch.tensor(target))
+        rows = zip(*(part[row, :count].tolist() for part in self), distances.tolist(), strict=True)
+        return tuple(Continuation(tuple(path[:tokens]), log_p, distance) for log_p, _, tokens, path, distance in rows)
 
 
-def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) -> Finals:
-    """What `finished` needs, and no more continuations than are kept; all for the baseline, which needs distances."""
-    is_baseline = options.distance == "none"
-    mass = accepted.mass
-    listed = mass.shape[1] if is_baseline or options.keep is None else min(options.keep, mass.shape[1])
-    ordered = mass.sort(dim=-1, descending=True, stable=True)
-    chosen = ordered.indices[:, :listed]
-    candidates = accepted.candidates
-    parents = (chosen // candidates.kept)[..., None].expand(-1, -1, state.paths.shape[-1])
-    paths = state.paths.gather(1, parents)
-    last = (state.length - 1)[:, None, None].expand(-1, listed, 1)
-    paths.scatter_(2, last, candidates.tokens.gather(1, chosen)[..., None])
-    return Finals(
-        accepted.lower,
-        state.bank,
-        state.unlisted + accepted.unlisted,
-        torch.stack([state.eos, state.refuted + accepted.refuted, accepted.covered], -1),
-        ordered.values[:, :listed],
-        candidates.log_p.gather(1, chosen),
-        accepted.distance.gather(1, chosen),
-        paths,
-        accepted.policy_lower,
-        state.policy_bank,
-    )
-
-
-def stopped(row: Sequence[float], slot: Slot, options: SearchOptions) -> SearchOutcome:
-    """A window that ended before its last step: only upper bounds are certified. `row` is its row of `tally`."""
+def settled(row: Sequence[float], found: tuple[Continuation, ...], slot: Slot, options: SearchOptions) -> SearchOutcome:
+    """The outcome of a window that ended. `row` is its row of `tally`."""
     width = options.edit_budget + 1
-    eos, refuted, *open_mass = row[COUNTS:]
-    bank, unlisted, left, *of_policies = (
-        tuple(open_mass[first : first + width]) for first in range(0, len(open_mass), width)
+    eos, refuted, *masses = row[COUNTS:]
+    accepted, bank, unlisted, left, *of_policies = (
+        tuple(masses[first : first + width]) for first in range(0, len(masses), width)
     )
-    nothing = (0.0,) * width
-    if slot.record is not None:
-        slot.record.stop()
+    lower = np.cumsum(accepted).tolist()
+    if options.distance == "none":
+        every = range(width)
+        lower = [math.fsum(math.exp(one.log_p) for one in found if one.distance <= edits) for edits in every]
+    if slot.beams:
+        reason = StopReason.BELOW_THRESHOLD
+        if slot.record is not None:
+            slot.record.stop()
+    else:
+        is_whole = slot.step == len(slot.task.suffix_ids)
+        reason = StopReason.FINISHED if is_whole else StopReason.BEAM_EMPTY
     return SearchOutcome(
-        bounds=_bounds(nothing, bank, unlisted, left),
-        policy_bounds=tuple(_bounds(nothing, parts) for parts in of_policies),
-        stop_reason=StopReason.BELOW_THRESHOLD if slot.beams else StopReason.BEAM_EMPTY,
+        key=slot.task.key,
+        bounds=_bounds(lower, bank, unlisted, left),
+        policy_bounds=tuple(
+            _bounds(np.cumsum(low).tolist(), parts)
+            for low, parts in zip(of_policies[::2], of_policies[1::2], strict=True)
+        ),
+        stop_reason=reason,
         stop_step=slot.step,
-        covered=0.0,
+        beams=slot.beams_alive,
+        token_evals=slot.token_evals,
+        covered=math.fsum(accepted),
         bank=bank,
         beam_left=left,
         unlisted=unlisted,
         eos=eos,
         refuted=refuted,
-        continuations=(),
-        **_counted(slot, options),
+        continuations=found[: options.keep],
+        frontier=None if slot.record is None else slot.record.frontier(is_exact=options.is_exact),
     )
 
 
-def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> SearchOutcome:
-    """A window at its last step: every accepted child counts. `finals` is on the host by now."""
-    eos, refuted, covered = finals.sums[row].tolist()
-    bank, unlisted = tuple(finals.bank[row].tolist()), tuple(finals.unlisted[row].tolist())
-    lower = tuple(finals.lower[row].tolist())
-    count = int((finals.mass[row] > 0).sum())
-    paths = finals.paths[row, :count, : len(slot.task.suffix_ids)]
-    distances = finals.distance[row, :count]
-    if options.distance == "none":
-        distances = levenshtein_many(paths, torch.tensor(slot.task.suffix_ids))
-    found = zip(paths.tolist(), finals.log_p[row, :count].tolist(), distances.tolist(), strict=True)
-    continuations = tuple(Continuation(tuple(path), log_p, distance) for path, log_p, distance in found)
-    if options.distance == "none":
-        lower = tuple(
-            math.fsum(math.exp(c.log_p) for c in continuations if c.distance <= edits)
-            for edits in range(options.edit_budget + 1)
-        )
-    return SearchOutcome(
-        bounds=_bounds(lower, bank, unlisted),
-        policy_bounds=tuple(
-            _bounds(tuple(low), tuple(parts))
-            for low, parts in zip(finals.policy_lower[row].tolist(), finals.policy_bank[row].tolist(), strict=True)
-        ),
-        stop_reason=StopReason.FINISHED,
-        stop_step=len(slot.task.suffix_ids),
-        covered=covered,
-        bank=bank,
-        beam_left=(0.0,) * len(bank),
-        unlisted=unlisted,
-        eos=eos,
-        refuted=refuted,
-        continuations=continuations[: options.keep],
-        **_counted(slot, options),
-    )
-
-
-def _counted(slot: Slot, options: SearchOptions) -> dict[str, Any]:
-    return {
-        "key": slot.task.key,
-        "beams": slot.beams_alive,
-        "token_evals": slot.token_evals,
-        "frontier": None if slot.record is None else slot.record.frontier(is_exact=options.is_exact),
-    }
-
-
-def _bounds(lower: tuple[float, ...], *open_parts: ByLeast) -> Bounds:
+def _bounds(lower: Sequence[float], *open_parts: ByLeast) -> Bounds:
     """Upper bounds by adding to each lower bound what can still end within as many edits. No sum passes 1."""
     reachable = np.cumsum(np.sum(open_parts, axis=0))
     low, high = np.minimum(1.0, [np.array(lower), np.array(lower) + reachable]).tolist()
