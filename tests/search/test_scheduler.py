@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from byrote.search.base import SearchTask
 from byrote.search.engine import Scheduler
-from byrote.search.outcome import Slot
 
 
 def tasks(count: int) -> deque[SearchTask]:
