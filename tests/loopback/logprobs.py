@@ -234,6 +234,7 @@ def _handler(server: LogprobServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
+        is_counted = False
 
         def parse_request(self) -> bool:
             is_request = super().parse_request()
@@ -258,13 +259,19 @@ def _handler(server: LogprobServer) -> type[BaseHTTPRequestHandler]:
             elif self.path == "/detokenize" and server.decode is not None:
                 self.send(200, {"content": server.decode(body["tokens"])})
             elif self.path in ("/v1/completions", "/generate", "/completion"):
-                fault = server.admit(body)
+                fault, self.is_counted = server.admit(body), True
                 try:
                     self.answer(body, fault)
                 finally:
-                    server.leave()
+                    self.leave()
             else:
                 self.send(404, {"error": {"message": "Not Found"}})
+
+        def leave(self) -> None:
+            """Counted out before the answer is sent: a client that has it may begin its next request at once."""
+            if self.is_counted:
+                self.is_counted = False
+                server.leave()
 
         def answer(self, body: dict[str, Any], fault: Fault | None) -> None:
             asked = body.get("logprobs", 0)
@@ -293,6 +300,7 @@ def _handler(server: LogprobServer) -> type[BaseHTTPRequestHandler]:
         ) -> None:
             written = json.dumps(content).encode() if is_json else b"this is not JSON"
             written = server.spoil(self.path, written) if status == 200 else written
+            self.leave()
             self.send_response(status)
             for name, value in {"Content-Length": str(len(written)), **(headers or {})}.items():
                 self.send_header(name, value)

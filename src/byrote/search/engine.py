@@ -184,8 +184,8 @@ class Stream:
         self._eos_ids = torch.tensor(sorted(model.eos_ids), dtype=torch.int64, device=model.device)
         self._children = options.policy.width(model.vocab_size)
         width = options.listing.width(model.vocab_size)
-        is_listed_whole = options.keep is None or options.distance == "none"
-        self._listed = options.lanes * width if is_listed_whole else options.keep or 0
+        most = options.lanes * width  # that one step can accept
+        self._listed = most if options.keep is None or options.distance == "none" else min(options.keep, most)
         self.scheduler = Scheduler(queue, slots)
         most_entries = TreeCache.worst_case_entries(*limits, options.lanes)
         self.cache = TreeCache(slots, options.lanes, most_entries, self._device)
