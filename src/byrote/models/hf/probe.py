@@ -25,9 +25,9 @@ USUAL_TOKENS = 100
 """Length of the compared histories where the length of the run is not given."""
 FEWEST_TOKENS = 8
 TOLERANCE = 1e-5
-"""Largest difference in float32 beside what `SPREAD` allows, as a share of the spread of a row of logits."""
+"""Difference that is never too large, as a share of the spread of a row of logits."""
 SPREAD = 10
-"""How many times as far as plain forwards of different shapes packed ones may be off in float32."""
+"""How many times as far as plain forwards of different shapes packed ones may be off beyond that in float32."""
 NOISE = 3
 """How many times as far as plain forwards packed ones may be from float32 in the run's dtype."""
 MIN_EFFECT = 30
@@ -73,28 +73,33 @@ def _is_right(head: ChunkedHead, forest: "Forest", session: TreeSessionHF, packe
     is_exact = head.model.dtype == torch.float32  # what was packed is in float32 already
     try:
         with widened(head.model):
-            exact, together = forest.plain_logits(head), forest.plain_logits(head, in_batches=True)
+            exact = forest.plain_logits(head)
             wide = session if is_exact else TreeSessionHF(head, forest.slots, forest.entries)
             found = packed if is_exact else forest.packed_logits(wide)
-            if not _is_right_in_float32(forest, wide, found, together=together, exact=exact):
+            if not _is_right_in_float32(head, forest, wide, found, exact=exact):
                 return False
     except torch.OutOfMemoryError:
         raise
     except REFUSALS:
         # Weights that are kept elsewhere, or in another form, cannot be widened: the run's dtype must do.
-        exact, is_exact = forest.plain_logits(head), False
-    if not is_exact:
+        exact = forest.plain_logits(head)
+    largest, limit = _medians(forest, packed, exact).amax(), max(TOLERANCE, torch.finfo(head.model.dtype).eps)
+    if largest > limit:
         together = forest.plain_logits(head, in_batches=True)
-    limit = NOISE * _medians(forest, together, exact).amax() + max(TOLERANCE, torch.finfo(head.model.dtype).eps)
-    return bool((_medians(forest, packed, exact) <= limit).all())
+        limit += NOISE * float(_medians(forest, together, exact).amax())
+    return bool(largest <= limit)
 
 
 def _is_right_in_float32(
-    forest: "Forest", session: TreeSessionHF, packed: list[Tensor], *, together: list[Tensor], exact: list[Tensor]
+    head: ChunkedHead, forest: "Forest", session: TreeSessionHF, packed: list[Tensor], *, exact: list[Tensor]
 ) -> bool:
-    """`session` holds the forest's histories, as `packed` was computed; `together` and `exact` are plain."""
-    limit = TOLERANCE + SPREAD * torch.cat(_distances(together, exact)).amax()
-    if not bool((torch.cat(_distances(packed, exact)) <= limit).all()):
+    """`session` holds the forest's histories, as `packed` was computed; `exact` are plain. How far plain forwards of
+    other shapes are off is looked up only where packed ones are off by more than `TOLERANCE`."""
+    largest, limit = torch.cat(_distances(packed, exact)).amax(), TOLERANCE
+    if largest > limit:
+        together = forest.plain_logits(head, in_batches=True)
+        limit += SPREAD * float(torch.cat(_distances(together, exact)).amax())
+    if not bool(largest <= limit):
         return False
     for batch in forest.wrong:
         (distances,) = _distances([session.forward(batch)], exact[-1:])
