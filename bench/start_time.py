@@ -8,6 +8,7 @@ told by part. The first round fills the page cache and is left out.
 """
 
 import argparse
+import compileall
 import json
 import statistics
 import subprocess
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import byrote
 import environment
 
 PLAIN = """
@@ -83,6 +85,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--machine", default="quiet", help="what else it did: quiet, or shared")
     given = parser.parse_args()
+    # As an installation does it; the libraries of both sides are compiled already.
+    compileall.compile_dir(Path(byrote.__file__).parent, quiet=1)
     rounds: dict[str, list[dict[str, float]]] = {"plain": [], "byrote": []}
     for number in range(given.rounds + 1):
         with tempfile.TemporaryDirectory() as folder:

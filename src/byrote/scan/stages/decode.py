@@ -415,8 +415,8 @@ class _Answers:
         """The newest token of each of these answers, behind the chain of its slot, seeing its own line. The answers are
         ordered by slot."""
         slots, counts = np.unique(self.slots[answers], return_counts=True)
-        rows = np.repeat(np.arange(len(slots)), counts)
-        entries = np.arange(int(self.reach(answers).max()))
+        rows, reaches = np.repeat(np.arange(len(slots)), counts), self.reach(answers)
+        entries = np.arange(int(reaches.max()))
         chains = (self.prefixes[answers] + self.lengths[answers] - 1)[:, None]
         room, first = entries_of_answers(self.config), self.lanes[answers, None] * _part(self.config)
         turn = (entries - chains - first) % room  # [answers, entries]
@@ -435,6 +435,7 @@ class _Answers:
             ancestry=ancestry,
             entry_positions=positions,
             slots=slots,
+            reaches=tuple(np.maximum.reduceat(reaches, np.cumsum(counts) - counts).tolist()),
         )
         return pack(nodes, device=device)
 
