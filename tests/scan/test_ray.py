@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.errors import ConfigError, ModelError
+from byrote.models.hf import weights
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.load import as_language_model
 from byrote.progress import SilentProgress
@@ -42,7 +43,7 @@ KILLS = 10
 def cluster() -> Iterator[str]:
     """The address of a Ray as a scan starts it, with its files in a folder of its own and nothing open to the net."""
     pytest.importorskip("ray", reason="Ray is an extra: pip install 'byrote[ray]'")
-    with executors._cluster(RunConfig(executor="ray", workers=2, gpus_per_worker=0)) as ray:
+    with executors.cluster(RunConfig(executor="ray", workers=2, gpus_per_worker=0)) as ray:
         address = ray.get_runtime_context().gcs_address
         assert address.startswith("127.")
         yield address
@@ -146,6 +147,25 @@ def test_a_driver_that_is_killed_and_started_again_resumes(
     scan_to_folder(on_ray(config, out), progress=SilentProgress())
     assert_same_run(out, alone)
     assert read_run(out).manifest["timings"]["windows_resumed"] >= kept  # type: ignore[index]
+
+
+def test_the_driver_has_no_weights(
+    cluster: str, config: RunConfig, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("weights are read in the driver")
+
+    monkeypatch.setattr(weights, "load_weights", refuse)
+    scan_to_folder(on_ray(config, tmp_path / "run"), progress=SilentProgress())
+    assert_same_run(tmp_path / "run", alone)
+    ours, theirs = (read_run(run).manifest["model"] for run in (tmp_path / "run", alone))  # type: ignore[index]
+    assert ours["weights_hash"] == theirs["weights_hash"]
+
+
+def test_a_model_that_workers_cannot_open_is_one_sentence(cluster: str, config: RunConfig, tmp_path: Path) -> None:
+    nowhere = replace(on_ray(config, tmp_path / "run"), model=str(tmp_path / "nowhere"))
+    with pytest.raises(ModelError, match="there is no model folder at"):
+        scan_to_folder(nowhere, progress=SilentProgress())
 
 
 def test_a_worker_with_another_model_is_refused(cluster: str, config: RunConfig, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ import torch
 
 from byrote.errors import ByroteError, ConfigError, ModelError
 from byrote.models.base import LanguageModel
+from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.load import OwnModel, open_model
-from byrote.models.vllm import VllmModel
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow, Pipeline
 from byrote.search.sizing import choose_slots
@@ -129,8 +129,6 @@ class Worker:
                 f"the worker on {machine} has another model at {config.model} ({'; '.join(found)}). Give every "
                 "machine the same files."
             )
-        if isinstance(model, VllmModel):
-            model = model.listing(config.policy, config.logprobs or model.vocab_size)
         if is_compiled(model, config, windows=self._windows):
             model.compile_layers()
         slots = config.slots or choose_slots(model, config.search_options(), config.limits)
@@ -154,20 +152,28 @@ def with_gpus(config: RunConfig) -> RunConfig:
         # A Ray that is started for the run finds the GPUs of this machine.
         gpus = float(torch.cuda.device_count())
     else:
-        with _cluster(replace(config, workers=1, gpus_per_worker=0.0)) as ray:
+        with cluster(replace(config, workers=1, gpus_per_worker=0.0)) as ray:
             gpus = ray.cluster_resources().get("GPU", 0.0)
     return replace(config, gpus_per_worker=1.0 if gpus else 0.0)
 
 
-def on_driver(config: RunConfig) -> RunConfig:
-    """The options with which the driver opens the model, for its tokenizer and its identity, as workers hold it."""
-    return replace(_on_worker(config), device="cpu")
+def open_on_worker(config: RunConfig) -> LanguageModel:
+    """The run's model as a worker has it, its weights left there: a driver may be too small for them."""
+    with cluster(config) as ray:
+        opened = ray.remote(_without_weights).options(num_gpus=config.gpus_per_worker, max_retries=RETRIES)
+        model: LanguageModel = _received(ray, opened.remote(_on_worker(config)), None)
+        return model
+
+
+def _without_weights(config: RunConfig) -> LanguageModel:
+    model = open_model(config.model, **config.loading)
+    assert isinstance(model, HuggingFaceModel), "options leave no other model to workers"
+    return model.without_weights()
 
 
 def _on_worker(config: RunConfig) -> RunConfig:
-    if config.gpus_per_worker == 0:
-        return replace(config, device="cpu" if config.device == "auto" else config.device)
-    return replace(config, dtype="bfloat16" if config.dtype == "auto" else config.dtype)
+    on_cpu = config.gpus_per_worker == 0 and config.device == "auto"
+    return replace(config, device="cpu") if on_cpu else config
 
 
 class RayExecutor:
@@ -198,7 +204,7 @@ class RayExecutor:
 
     def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
         config = self._config
-        with _cluster(config) as ray:
+        with cluster(config) as ray:
             kind = ray.remote(Worker).options(
                 num_cpus=1, num_gpus=config.gpus_per_worker, max_restarts=-1, max_task_retries=RETRIES
             )
@@ -315,8 +321,8 @@ def _ray() -> Any:
 
 
 @contextmanager
-def _cluster(config: RunConfig) -> Iterator[Any]:
-    """Ray, as it is in this process already, at `address`, or started on this machine for the time of the run."""
+def cluster(config: RunConfig) -> Iterator[Any]:
+    """Ray, as it is in this process already, at `address`, or started on this machine for as long as this lasts."""
     ray = _ray()
     if ray.is_initialized():
         _require_resources(ray, config)

@@ -309,8 +309,9 @@ class RunConfig(MembershipOptions):
             )
         if self.executor == "ray" and self.self_check:
             raise ConfigError("self_check needs the device of the run; leave it out, or use --executor local.")
-        if self.is_served and self.executor == "ray":
-            raise ConfigError(f"{self.model} is a server and needs no workers; leave --executor ray out.")
+        if (self.is_served or self.is_in_vllm) and self.executor == "ray":
+            what = "is a server and needs no workers" if self.is_served else "has vLLM's own workers"
+            raise ConfigError(f"{self.model} {what}; leave --executor ray out.")
         for name, declared in options_of(type(self)).items():
             if self.is_served and declared.spec.needs_weights and getattr(self, name) != declared.default:
                 raise ConfigError(

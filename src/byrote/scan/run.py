@@ -12,7 +12,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -27,10 +27,9 @@ from byrote.corpus.windows import Finished, Selection, Tally
 from byrote.errors import RunError
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
-from byrote.models.served.model import EndpointModel
 from byrote.progress import Progress, duration
 from byrote.random_order import MeasuredOrder, sample_key
-from byrote.scan.executors import device_name, executor_of, is_compiled, on_driver, with_gpus
+from byrote.scan.executors import cluster, device_name, executor_of, is_compiled, open_on_worker, with_gpus
 from byrote.scan.measures.membership import load_reference
 from byrote.scan.options import PLAIN, RunConfig
 from byrote.scan.pipeline import Facts
@@ -223,19 +222,23 @@ def scan_to_folder(
     if not fresh:
         require_same_options(config)
     given = read_given(config)
-    config = with_gpus(config)
-    with progress.phase(f"loading {config.model}"):
-        if model is None and config.is_served:
-            model, config = connect_for(config, given, fresh=fresh)
-        elif model is None and (model := (kept or {}).get(config.model)) is None:
-            # Workers open it themselves; here it is needed for its tokenizer and its identity.
-            opened = on_driver(config) if config.executor == "ray" else config
-            model = open_model(config.model, **opened.loading)
-            if kept is not None:
-                kept.clear()
-                kept[config.model] = model
-        model, config = with_listing(model, config)
-    with closing(model) if isinstance(model, EndpointModel) else nullcontext():
+    with ExitStack() as ending:
+        if config.executor == "ray":
+            with progress.phase("starting Ray"):
+                ending.enter_context(cluster(config))
+                config = with_gpus(config)
+        with progress.phase(f"loading {config.model}"):
+            if model is None and config.is_served:
+                model, config = connect_for(config, given, fresh=fresh)
+                ending.enter_context(closing(model))
+            elif model is None and config.executor == "ray":
+                model = open_on_worker(config)
+            elif model is None and (model := (kept or {}).get(config.model)) is None:
+                model = open_model(config.model, **config.loading)
+                if kept is not None:
+                    kept.clear()
+                    kept[config.model] = model
+            model, config = with_listing(model, config)
         check_fits(model, config)
         with progress.phase("cutting windows"):
             source = cut_source(given, model, config)

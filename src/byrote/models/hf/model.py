@@ -184,6 +184,15 @@ class HuggingFaceModel(Tokenizing):
             return self
         return HuggingFaceModel(copy.deepcopy(self.model).float(), self.tokenizer, name=self.name)
 
+    def without_weights(self) -> "HuggingFaceModel":
+        """This model for a process that measures nothing with it: its tokenizer, sizes and identity."""
+        with torch.device("meta"):
+            shapes = type(self.model)(self.model.config)
+        shapes.generation_config = self.model.generation_config
+        bare = HuggingFaceModel(shapes, self.tokenizer, name=self.name)
+        bare.described, bare.identity = self.described, self.identity
+        return bare
+
     def with_changed_weights(self) -> "HuggingFaceModel":
         """The same model after its weights were changed in place: hashed afresh, and not probed again."""
         changed = HuggingFaceModel(self.model, self.tokenizer, name=self.name, revision=self.revision)
