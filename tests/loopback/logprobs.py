@@ -202,18 +202,20 @@ class LogprobServer(Loopback):
 
 
 class SmallServer(LogprobServer):
-    """Answers with an error when more than `room` requests are under way, or when the prompts inside of which
-    log-probabilities are wanted have more than `places` tokens."""
+    """Answers with `crowded` when more than `room` requests are under way, and is out of memory when the prompts inside
+    of which log-probabilities are wanted have more than `places` tokens."""
 
-    room, places, refused = 2, 10**9, 0
+    room, places, refused, turned_away = 2, 10**9, 0, 0
+    crowded = Fault.SERVER_ERROR
 
     def admit(self, body: dict[str, Any]) -> Fault | None:
         fault = super().admit(body)
         with self.lock:
             is_crowded = self._at_once > self.room
             inside = sum(map(len, body["prompt"])) if "prompt_logprobs" in body else 0
+            self.turned_away += is_crowded
             self.refused += is_crowded or inside > self.places
-        return Fault.SERVER_ERROR if is_crowded else Fault.OUT_OF_MEMORY if inside > self.places else fault
+        return self.crowded if is_crowded else Fault.OUT_OF_MEMORY if inside > self.places else fault
 
 
 def small(server: LogprobServer) -> SmallServer:

@@ -112,15 +112,26 @@ def test_a_served_model_has_the_numbers_of_the_model(
     assert byrote("verify", tmp_path / "run").code == 0
 
 
+@pytest.mark.parametrize("crowded", [Fault.SERVER_ERROR, Fault.RATE_LIMIT, Fault.DROPPED])
 def test_a_server_that_takes_two_requests_at_once_survives_a_scan(
-    byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+    crowded: Fault,
+    byrote: Command,
+    lab: TinyLab,
+    model: HuggingFaceModel,
+    local: list[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """More than two are answered with an error, and so are log-probabilities inside more than 40 tokens."""
+    """A third is answered with an error, or its connection is closed; log-probabilities inside more than 40 tokens do
+    not fit into its memory. One prompt a request, so that there are many."""
+    limits = partial(RequestLimits, sleep=lambda seconds: None, prompts_per_request=1)
+    monkeypatch.setattr(served, "RequestLimits", limits)
     with serve(model) as plain:
         server = small(plain)
-        server.places = 40
+        server.places, server.crowded = 40, crowded
         outcome = scan(byrote, lab, server, tmp_path / "run")
     assert outcome.code == 0, outcome.err
+    assert 0 < server.turned_away < server.seen.requests / 3
     assert_same_rows(rows_of(tmp_path / "run"), local)
 
 
