@@ -101,6 +101,7 @@ def test_a_stopped_run_says_how_far_it_is_and_of_which_model(
     assert "first-try" not in words.split("How likely")[0]
     assert view.model == shown_name(str(lab.model.path))
     assert "Control texts none given" in words
+    assert "target:" not in byrote("runs", tmp_path).out
 
 
 def test_it_goes_on_to_the_rows_of_a_run_that_was_never_stopped(
