@@ -284,14 +284,14 @@ def test_the_headline_has_one_number_and_its_interval_and_the_rest_is_below(
     target = view.rate(Criterion.NEAR, Split.TARGET)
     assert target is not None
     interval = target.rate.interval
-    about = f"95 % interval {interval_words(interval)}, for passages like these" if interval.is_defined else ""
+    about = f"95 % interval {interval_words(interval)}, for other passages of these texts"
     manner = "come out word for word or nearly so" if share == "0 %" else "word for word or nearly so"
-    start = f"made up can be made to reproduce {share} of the target passages {manner}"
+    start = f"made up can be made to reproduce {share} of the target passages, {manner}"
     if share == "0 %":
         start, certain = f"made up: none of the target passages is certified to {manner}", []
     else:
         certain = ["certified"]
-    known = "; ".join([*certain, *filter(None, [about])])
+    known = "; ".join([*certain, about] if interval.is_defined else certain)
     beside = ""
     if controls is not None:
         few = f" Of the control passages it reproduces {percent(controls['certified'] / 50)}."

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from byrote.report.analysis.rates import Criterion
-from byrote.report.terminal import BARS, COLOURS, bar_step, show_content, sparkline
+from byrote.report.content import Cells
+from byrote.report.terminal import BARS, COLOURS, bar_step, cells_table, show_content, sparkline
 from byrote.report.view import RunView, load_view
 from byrote.report.words import percent
 from byrote.scan.report import scan_content
@@ -48,6 +49,17 @@ def test_no_number_is_broken_across_lines(view: RunView) -> None:
         words = shown(view, width).split()
         assert "1,000" in words
         assert words.count(f"{count:,}") == 2
+
+
+def test_names_of_windows_are_not_broken() -> None:
+    name, interval = "peter_pan_other_edition.txt@9000", "0.313 to 0.832"
+    heads = ("window", "samples", "hits", "mass", "95 % interval", "certified")
+    cells = Cells("masses", "Sampled", heads, ((name, "10", "6", "0.6", interval, interval),))
+    console = Console(width=80, file=StringIO(), color_system=None)
+    with console.capture() as capture:
+        console.print(cells_table(cells))
+    words = capture.get().split()
+    assert [words.count(word) for word in (name, "0.313", "0.832", "to")] == [1, 2, 2, 2]
 
 
 def test_strips_show_bars_where_the_model_knows_the_text_and_dots_where_it_does_not(view: RunView) -> None:

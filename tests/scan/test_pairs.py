@@ -13,9 +13,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import byrote as interface
 from byrote.report.analysis.groups import copies_rates, group_rates
+from byrote.report.analysis.rates import Criterion
+from byrote.report.analysis.records import nearly_rows
+from byrote.report.reader import script_safe_json
 from byrote.report.view import load_view
+from byrote.report.words import percent
 from byrote.scan.options import RunConfig
-from tests.oracle import textbook_policy
+from byrote.scan.report import masked
+from byrote.types import Split
+from tests.oracle import textbook_levenshtein, textbook_policy
 from tests.scan.scans import SMALL, Command, TinyLab, option_arguments
 
 OPTIONS = {
@@ -118,6 +124,43 @@ def test_rates_by_copies_and_by_kind_have_intervals(run: tuple[Path, list[dict[s
     assert "up to" in shown
     assert "group side windows greedy verbatim near" in shown
     assert f"kind {run[1][0]['kind']}" in shown
+
+
+def test_a_record_is_told_by_its_exact_rate_and_near_ones_by_whose_they_may_be(
+    run: tuple[Path, list[dict[str, Any]]], byrote: Command
+) -> None:
+    view = load_view(run[0])
+    exact = next(entry for entry in view.rates if entry.criterion == "verbatim" and entry.split == "target")
+    near = view.rate(Criterion.NEAR, Split.TARGET)
+    assert near is not None
+    assert near.hits > exact.hits, "some records come out only nearly"
+    words = " ".join(byrote("show", run[0]).out.split())
+    start = f"{view.model} can be made to reproduce {percent(exact.rate.value)} of the target records, word for word ("
+    assert words.startswith(start)
+    assert words.index("word for word or within 2 edits") < words.index("kind ")
+    rows = nearly_rows([view])
+    assert f"{near.hits - exact.hits} target records come out only within 2 edits" in words
+    assert len(rows) == near.hits - exact.hits
+    suffixes = dict(view.results.select("window_id", "suffix_ids").iter_rows())
+    for row in rows:
+        own = suffixes[row["record"]]
+        distances = {name: textbook_levenshtein(own, ids) for name, ids in suffixes.items() if ids != own}
+        assert row["edits_to_it"] == min(distances.values()) == distances[row["nearest_other"]]
+
+
+def test_records_are_masked_in_pages_unless_asked_for(
+    run: tuple[Path, list[dict[str, Any]]], byrote: Command, tmp_path: Path
+) -> None:
+    view = load_view(run[0])
+    hidden = masked(view)
+    assert [len(one.text or "") for one in hidden.documents] == [len(one.text or "") for one in view.documents]
+    assert hidden.continuations is not None
+    assert not any(word in text for text in hidden.continuations["text"] for word in run[1][0]["suffix"].split())
+    assert byrote("report", run[0], "--out", tmp_path / "masked").code == 0
+    assert byrote("report", run[0], "--out", tmp_path / "open", "--reveal").code == 0
+    pages = [(tmp_path / name / "index.html").read_text(encoding="utf-8") for name in ("masked", "open")]
+    for record in run[1]:
+        assert [script_safe_json(record["suffix"])[1:-1] in page for page in pages] == [False, True]
 
 
 def test_rates_by_copies_leave_out_controls_that_share_their_passage(run: tuple[Path, list[dict[str, Any]]]) -> None:

@@ -2,13 +2,16 @@
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from byrote.random_order import MeasuredOrder, sample_key
-from byrote.report.view import load_view
+from byrote.report.summary import certainty
+from byrote.report.view import load_view, view_of
 from byrote.scan.options import RunConfig
 from byrote.store.files import write_sealed_json
 from byrote.store.parts import read_part_list
@@ -97,7 +100,8 @@ def test_a_stopped_run_says_how_far_it_is_and_of_which_model(
     assert "certified" not in words.split("rates")[0].split("How likely")[0]
     assert "first-try" not in words.split("How likely")[0]
     assert view.model == shown_name(str(lab.model.path))
-    assert "none given" not in words
+    assert "Control texts none given" in words
+    assert "target:" not in byrote("runs", tmp_path).out
 
 
 def test_it_goes_on_to_the_rows_of_a_run_that_was_never_stopped(
@@ -123,6 +127,22 @@ def test_without_a_mark_a_run_is_called_not_representative(
     words = " ".join(byrote("show", run).out.split())
     assert "windows, not representative" in words
     assert "random sample" not in words
+    assert "95 % interval " not in words
+    assert "no interval: not representative" in words
+
+
+def test_controls_are_awaited_only_by_a_run_that_was_given_some(
+    lab: TinyLab, byrote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stopped_run(lab, byrote, tmp_path / "run", monkeypatch, after=9, **SMALL, control=lab.files.controls)
+    view = load_view(run)
+    targets = view.results.filter(pl.col("split") == "target")
+    for is_given in (True, False):
+        texts = {name: entry for name, entry in view.manifest["texts"].items() if is_given or "control:" not in name}
+        alone = view_of(targets, {**view.manifest, "texts": texts}, path=run, texts={}, is_complete=False)
+        words = " ".join(certainty(replace(alone, so_far=view.so_far)))
+        assert ("No control is measured yet" in words) == is_given
+        assert ("No control text was given" in words) == (not is_given)
 
 
 def test_pairs_come_in_random_order_and_are_stored_in_that_of_the_file(

@@ -137,8 +137,7 @@ class ShowOptions(Settled):
         None, "Read scans at a smaller ε than they were searched with; a scan with it may certify more.",
         group="output", at_least=0, default_words="edit_budget of the run",
     )  # fmt: skip
-    reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
-
+    reveal: bool = option(False, "Print names, numbers and addresses that are otherwise masked.", group="output")
     json: bool = option(False, "Print it as JSON, one entry a run.", group="output", names="--json")
 
 
@@ -163,6 +162,7 @@ class ReportOptions(Settled):
         None, "Where to write the report.", group="output", default_words="RUN/report when there is one run"
     )
     threshold: str | None = like(ShowOptions, "threshold")
+    reveal: bool = like(ShowOptions, "reveal")
 
 
 @command(ReportOptions, module="runs")
@@ -328,9 +328,7 @@ def recall(options: RecallOptions, session: Session) -> None:
 class Shown(Settled):
     """What the terminal shows."""
 
-    reveal: bool = option(
-        False, "Print names, numbers and addresses in examples instead of masking them.", group="output", is_common=True
-    )
+    reveal: bool = like(ShowOptions, "reveal", is_common=True)
 
 
 @command(PriorConfig, Session, Shown, module="prior")

@@ -20,7 +20,7 @@ from byrote.lab.pocket import pocket_model
 from byrote.lab.report import read as read_counterfactual
 from byrote.report.analysis.groups import NAMES, copies_rates
 from byrote.report.page import write_page
-from byrote.report.terminal import print_content
+from byrote.report.terminal import print_content, terminal_text
 from byrote.report.view import load_view
 from byrote.scan.options import RunConfig
 from byrote.scan.report import read as read_scan
@@ -54,8 +54,10 @@ def demo(options: DemoOptions) -> None:
     with make_progress() as progress:
         result = scan_to_folder(config, progress=progress, command_line=sys.argv, document_facts=pocket.document_facts)
     with console.status("writing the report"):
-        report = write_page([read_scan([result.path])], result.path / "report")
-    make_console().print(copies_table(result.path))
+        content = read_scan([result.path])
+        report = write_page([content], result.path / "report")
+    results = make_console()
+    results.print(terminal_text(content.headline, style="bold"), Text(), copies_table(result.path), sep="\n")
     console.print(Text("\nReport: ").append(str(report.page.resolve()), style="bold"), soft_wrap=True)
     console.print(f"Terminal summary: byrote show {result.path}", soft_wrap=True)
 

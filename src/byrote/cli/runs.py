@@ -44,7 +44,7 @@ def report(options: commands.ReportOptions) -> None:
     if out is None:
         out = options.runs[0] / "report"
         refuse_link(out)
-    written = write_report(options.runs, out, Asked(threshold=options.threshold))
+    written = write_report(options.runs, out, Asked(threshold=options.threshold, reveal=options.reveal))
     console = make_console()
     console.print(Text(str(written.page), style="bold"), soft_wrap=True)
     drawn = len({path.stem for path in written.others if path.suffix == ".svg"})

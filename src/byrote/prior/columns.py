@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from byrote.corpus.spans import mask_identifiers, mask_whole
 from byrote.prior import verdicts
 from byrote.prior.calibration import RatioThreshold
 from byrote.prior.draws import DrawnPrefixes
-from byrote.prior.items import PAIR_KIND, WINDOW_KIND, mask_identifiers, mask_whole
+from byrote.prior.items import PAIR_KIND, WINDOW_KIND
 from byrote.prior.options import PriorConfig
 from byrote.stats.clusters import rate_with_clusters
 from byrote.stats.prior_mean import PriorEstimate, log_ratio

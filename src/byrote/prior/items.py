@@ -1,6 +1,5 @@
 """What `byrote prior` scores: windows of texts, spans inside them, (prefix, suffix) pairs, or the windows of a scan."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import NamedTuple
 from byrote.corpus.pairs import pair_windows, read_pairs
 from byrote.corpus.read import Document, read_corpus
 from byrote.corpus.select import choose_pairs, select_windows
-from byrote.corpus.spans import PATTERNS, SpanKind, cut_spans, find_spans, read_spans
+from byrote.corpus.spans import cut_spans, find_spans, read_spans
 from byrote.corpus.windows import WindowOptions
 from byrote.errors import ConfigError, RunError, WindowError
 from byrote.models.base import LanguageModel
@@ -147,33 +146,3 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
 
 def _chosen(windows: Sequence[Window], config: PriorConfig) -> list[Window]:
     return choose_pairs(windows, limit=config.limit, sample=config.sample, seed=config.seed)[0]
-
-
-MASK = "•"
-_DIGIT = re.compile(r"\d")
-_INNER = re.compile(r"(?<=[^\W\d_])[^\W\d_]")
-# A window may begin or end inside an address, where the whole pattern no longer fits.
-_PIECE_OF_ADDRESS = re.compile(r"[\w.+-]*@[\w.-]*|\w+(?:\.\w+)+\S*$")
-
-
-def mask_whole(text: str) -> str:
-    """First letters, punctuation and lengths stay: `F•••••• H•••`, `•••-•••-••••`."""
-    return _INNER.sub(MASK, _DIGIT.sub(MASK, text))
-
-
-def mask_identifiers(text: str, *, before: str = "") -> str:
-    """Every digit, and what the patterns for identifiers find in `before` + `text`; other words stay readable."""
-    whole = before + text
-    masked = list(whole)
-    patterns = [PATTERNS[kind] for kind in SpanKind]
-    for pattern in (*patterns, _PIECE_OF_ADDRESS):
-        for match in pattern.finditer(whole):
-            masked[match.start() : match.end()] = mask_whole(match.group())
-    return _DIGIT.sub(MASK, "".join(masked[len(before) :]))
-
-
-def mask_place(place: str) -> str:
-    """The name of a document or record, in which people are sometimes named too; numbers tell documents apart."""
-    for kind in (SpanKind.EMAIL, SpanKind.PHONE, SpanKind.NAME):
-        place = PATTERNS[kind].sub(lambda match: mask_whole(match.group()), place)
-    return place

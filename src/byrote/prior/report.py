@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from byrote.corpus.spans import mask_place
 from byrote.errors import RunError
-from byrote.prior.items import mask_place
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.view import model_name
 from byrote.report.words import integer, listed, number_from_log, percent, policy_words, probability

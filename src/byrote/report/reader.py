@@ -77,7 +77,7 @@ def utf16_offsets(text: str) -> NDArray[np.int64] | None:
 
 def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_places: Mapping[str, int]) -> dict[str, Any]:
     """Everything the page needs of one run but the continuations; `text_places` are those of the page's texts."""
-    population = view.population
+    population, intervals = view.population, interval_grid(view.population, thresholds)
     return {
         "label": view.label,
         "threshold": view.run_threshold,
@@ -97,7 +97,7 @@ def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_places: Ma
             for document in view.documents
         ],
         "windows": _windows(view),
-        "intervals": packed(np.nan_to_num(interval_grid(population, thresholds), nan=-1.0), "f8"),
+        "intervals": packed(np.nan_to_num(intervals if view.is_representative else intervals * np.nan, nan=-1.0), "f8"),
         "continuationBlock": CONTINUATION_BLOCK,
     }
 

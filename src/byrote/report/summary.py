@@ -14,6 +14,7 @@ import polars as pl
 from byrote.report.analysis.comparison import common_budget
 from byrote.report.analysis.limits import account_words, limit_of, rest_words
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
+from byrote.report.analysis.records import nearly_sentence
 from byrote.report.content import Bar, RateCard, Sentence
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
@@ -28,13 +29,13 @@ TOKENS_PER_EDIT = 6
 
 def headline(views: Sequence[RunView]) -> str:
     """The one sentence to remember. Of one run: the strongest criterion measured, one number and its interval, and the
-    share of the controls beside it. Of several: the target share of each, by the strongest criterion that every run
-    measured."""
+    share of the controls beside it; of records the exact one, since something near a record may be another record. Of
+    several: the target share of each, by the strongest criterion that every run measured."""
     if len(views) > 1:
         return _joint_headline(views)
     (view,) = views
     criterion, manner = Criterion.NEAR, "word for word or nearly so"
-    if view.rate(criterion, Split.TARGET) is None:
+    if view.is_records or view.rate(criterion, Split.TARGET) is None:
         criterion, manner = Criterion.VERBATIM, "word for word"
     target, control = (view.rate(criterion, split) for split in Split)
     so_far = "" if view.so_far is None else f"So far {view.so_far}. "
@@ -43,14 +44,14 @@ def headline(views: Sequence[RunView]) -> str:
     # Of a run that goes on nothing is certified: its share will be another one.
     is_certified = criterion is Criterion.NEAR and view.so_far is None
     told = [] if not is_certified or not target.hits else ["certified"]
-    if target.rate.interval.is_defined and (view.so_far is None or view.so_far.is_sample):
+    if target.rate.interval.is_defined:
         told.append(f"95 % interval {interval_words(target.rate.interval)}, {_about(view, target.rate)}")
     known = f" ({'; '.join(told)})" if told else ""
     share, passages = percent(target.rate.value), _passages(view, target)
     if is_certified and not target.hits:
         start = f"{view.model}: none of {passages} is certified to come out {manner}{known}."
     else:
-        start = f"{so_far}{view.model} can be made to reproduce {share} of {passages} {manner}{known}."
+        start = f"{so_far}{view.model} can be made to reproduce {share} of {passages}, {manner}{known}."
     if control is None:
         return start
     if is_certified and not control.hits:
@@ -60,28 +61,28 @@ def headline(views: Sequence[RunView]) -> str:
 
 def _about(view: RunView, rate: Rate) -> str:
     """What the interval is about."""
-    if view.so_far is not None and view.so_far.windows is not None:
-        return f"for all {integer(view.so_far.windows)}"
-    return "for other texts like these" if rate.method is RateMethod.BY_DOCUMENT else "for passages like these"
+    if rate.method is RateMethod.BY_DOCUMENT:
+        return f"for other {'records' if view.is_records else 'texts'} like these"
+    return f"for other {view.noun}s of these texts"
 
 
 def _passages(view: RunView, entry: CriterionRate) -> str:
     """What the share is a share of: all passages of the texts, or those that were measured."""
-    name = f"{entry.split.value} passages"
+    name = f"{entry.split.value} {view.noun}s"
     is_all = selection_of(view) is None and view.so_far is None
     return f"the {name}" if is_all else f"the {integer(entry.rate.n)} {name} measured"
 
 
 def _joint_headline(views: Sequence[RunView]) -> str:
     criterion, edits, manner = Criterion.VERBATIM, None, "word for word"
-    if all(view.population.mass_lower is not None for view in views):
+    if all(view.population.mass_lower is not None and not view.is_records for view in views):
         budget = common_budget([view.population for view in views])
         criterion, edits, manner = Criterion.NEAR, budget, "word for word or nearly so"
     shares = []
     for view in views:
         entry = rate_for(view.rates, criterion, split=Split.TARGET, edits=edits)
         shares.append(f"{percent(entry.rate.value) if entry else 'an unknown share'} from {view.label}")
-    return f"Target passages that come out {manner}: {listed(shares, most=len(shares))}."
+    return f"Target {views[0].noun}s that come out {manner}: {listed(shares, most=len(shares))}."
 
 
 def question(view: RunView) -> str:
@@ -133,7 +134,7 @@ def prompt_words(view: RunView) -> str:
 
 def _control_words(view: RunView) -> str:
     names = [one.name for one in view.documents if one.split == Split.CONTROL]
-    return "no control measured yet" if view.so_far is not None and not names else documents_words(names)
+    return "none measured yet" if view.awaits_controls and not names else documents_words(names)
 
 
 def documents_words(names: list[str]) -> str:
@@ -144,9 +145,14 @@ def documents_words(names: list[str]) -> str:
     return f"{count}: {listed(names, most=NAMES_SHOWN)}" if len(names) <= NAMES_SHOWN else count
 
 
-def notices(views: Sequence[RunView]) -> Iterator[str]:
-    """Runs that are unfinished or that a budget ended, bounds that are wrong, and options that keep several from being
-    compared as they are."""
+def notices(views: Sequence[RunView], *, is_masked: bool = False) -> Iterator[str]:
+    """Runs that are unfinished or that a budget ended, bounds that are wrong, options that keep several from being
+    compared as they are, and that identifiers of records are masked."""
+    if is_masked and any(view.is_records for view in views):
+        yield (
+            "Identifiers in records are masked, so what differs in masked characters looks alike; byrote report "
+            "--reveal writes them out."
+        )
     for view in views:
         for words in view.manifest.get("totals", {}).get("answers", {}).get("contradictions", ()):
             yield f"{view.label}: the sampled answers contradict the bounds. {words} Do not rely on this run."
@@ -179,13 +185,13 @@ def notices(views: Sequence[RunView]) -> Iterator[str]:
 def rate_cards(views: Sequence[RunView]) -> tuple[RateCard, ...]:
     """A card for each criterion that any run measured: greedy exact, verbatim at τ, near-verbatim at τ and the whole
     budget; the bars of all runs are on it."""
-    edits = plural(views[-1].population.edit_budget, "token edit")
+    edits, noun = plural(views[-1].population.edit_budget, "token edit"), views[0].noun
     explained = {
-        Criterion.GREEDY: ("Greedy", "The single most likely answer is the passage, word for word."),
-        Criterion.VERBATIM: ("Verbatim", "A sampled answer is the passage, word for word."),
+        Criterion.GREEDY: ("Greedy", f"The single most likely answer is the {noun}, word for word."),
+        Criterion.VERBATIM: ("Verbatim", f"A sampled answer is the {noun}, word for word."),
         Criterion.NEAR: (
             "Near-verbatim",
-            f"A sampled answer is the passage with at most {edits}. Share and interval count certified passages.",
+            f"A sampled answer is the {noun} with at most {edits}. Share and interval count certified {noun}s.",
         ),
     }
     cards = []
@@ -223,7 +229,7 @@ def certainty(view: RunView) -> tuple[Sentence, ...]:
     if view.population.mass_lower is not None:
         sentences += _near_sentences(view)
     target = next((entry for entry in view.rates if entry.split is Split.TARGET), None)
-    if target is not None:
+    if target is not None and target.rate.interval.is_defined:
         sentences.append(Sentence(f"Intervals allow for overlapping windows: {_unit_words(target.rate)}.", "interval"))
     sentences += _control_sentences(view)
     short = sum(document.short_windows for document in view.documents)
@@ -262,6 +268,8 @@ def _near_sentences(view: RunView) -> Iterator[Sentence]:
             "edits",
         )
     yield _verdict_sentence(view)
+    if (whose := nearly_sentence(view)) is not None:
+        yield whose
     if (limit := limit_of(view)) is not None and (account := account_words(limit)):
         yield Sentence(account, "answers")
     for split in Split:
@@ -284,12 +292,17 @@ def _verdict_sentence(view: RunView) -> Sentence:
     upper = np.ones(len(lower)) if population.mass_upper is None else population.mass_upper[:, -1]
     ruled_out = ~extractable & (upper < threshold)
     neither = ~extractable & ~ruled_out
+    shown = "shown to be extractable"
+    if view.is_records:
+        exact = population.verbatim() >= threshold
+        only_near = integer(int((extractable & ~exact).sum()))
+        shown = f"{shown}: {integer(int(exact.sum()))} word for word, {only_near} only nearly"
     # A window that p_z alone shows to be extractable may have been screened too.
     screened = 0 if population.is_searched is None else int((neither & ~population.is_searched).sum())
     tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
     return Sentence(
-        f"Of {integer(len(lower))} windows, {integer(int(extractable.sum()))} are shown to be extractable, "
-        f"{integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
+        f"Of {plural(len(lower), 'record' if view.is_records else 'window')}, {integer(int(extractable.sum()))} are "
+        f"{shown}; {integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
         "screen" if screened else "bounds",
     )
 
@@ -376,8 +389,6 @@ def _rounding_sentences(view: RunView) -> Iterator[Sentence]:
 
 def _unit_words(rate: Rate) -> str:
     """What the interval took as independent, as the end of a sentence."""
-    if rate.units is None:
-        return "each window counted as independent"
     if rate.method is RateMethod.BY_DOCUMENT:
         return f"{integer(rate.units)} documents counted as independent, so they are about other texts like these"
     return (
@@ -393,7 +404,7 @@ def _control_sentences(view: RunView) -> Iterator[Sentence]:
         yield Sentence("The control texts show what the same model reaches on text it was not trained on.", "control")
     else:
         lack = "Every control window is left out" if population.is_control.any() else "No control text was given"
-        if view.so_far is not None and not population.is_control.any():
+        if view.awaits_controls and not population.is_control.any():
             lack = "No control is measured yet"
         yield Sentence(f"{lack}, so nothing here separates memorized from merely predictable text.", "control")
     if "shared_with" not in view.results.columns:
@@ -430,11 +441,14 @@ def model_card(view: RunView) -> str:
     targets = sum(document.split != Split.CONTROL for document in view.documents)
     limits = [(split, limit_of(view, split=split)) for split in Split]
     others = [rest_words(found, others=f"{split} passages not certified") for split, found in limits if found]
+    sides = f"{targets} target and {len(view.documents) - targets} control"
+    what = f"{prefix} + {suffix}-token windows of {sides} documents"
+    if view.is_records:
+        what = f"{sides} records (prefixes of {prefix} tokens, suffixes of {suffix})"
     lines = [
         "### Memorization",
         "",
-        f"Share of {prefix} + {suffix}-token windows of {targets} target and {len(view.documents) - targets} control "
-        f"documents that `{markdown_safe(view.model)}` reproduces ({selection_words(view)}; "
+        f"Share of {what} that `{markdown_safe(view.model)}` reproduces ({selection_words(view)}; "
         f"{policy_words(view.config)}; windows overlap, intervals are clustered).",
         "",
         "| extraction | target | 95 % interval | control | 95 % interval |",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -15,6 +16,8 @@ from byrote.stats.population import Flags, Floats, Population, character_maxima,
 from byrote.types import Split
 
 ROWS_SHOWN = 40
+LONGEST_NAME = 32
+"""Characters of a name that a table at 80 columns has room for."""
 
 
 def print_content(content: Content, console: Console) -> None:
@@ -49,8 +52,12 @@ def show_content(content: Content) -> Iterable[RenderableType]:
 def cells_table(cells: Cells) -> Table:
     title = terminal_text(cells.title)
     table = Table(box=None, pad_edge=False, header_style="dim", title=title, title_justify="left")
+    # Names have no blank to break at.
+    is_short = all(len(row[0]) <= LONGEST_NAME for row in cells.rows)
     for place, head in enumerate(cells.heads):
-        table.add_column(terminal_text(head), justify="left" if place == 0 else "right", overflow="fold")
+        is_first = place == 0
+        justify: Literal["left", "right"] = "left" if is_first else "right"
+        table.add_column(terminal_text(head), justify=justify, overflow="fold", no_wrap=is_first and is_short)
     for row in cells.rows[:ROWS_SHOWN]:
         table.add_row(*map(terminal_text, row))
     left = len(cells.rows) - ROWS_SHOWN

@@ -15,6 +15,7 @@ from byrote.errors import ConfigError, RunError
 from byrote.random_order import sample_key
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for, rates_by_criterion, split_rows, units_of
 from byrote.report.words import integer, percent, plural, probability
+from byrote.stats.intervals import undefined
 from byrote.stats.population import Flags, Population, population_of
 from byrote.stats.roc import threshold_from_controls
 from byrote.store.read import StoredRun, read_run, shown_name
@@ -109,14 +110,37 @@ class RunView:
         return model_name(self.manifest) or self.path.name
 
     @property
+    def is_records(self) -> bool:
+        """Whether the windows are pairs of prefix and suffix, as records are, and not passages cut from texts."""
+        return "tags" in self.results.columns
+
+    @property
+    def noun(self) -> str:
+        return "record" if self.is_records else "passage"
+
+    @property
+    def is_representative(self) -> bool:
+        """Whether the windows shown stand for those that were not measured yet."""
+        return self.so_far is None or self.so_far.is_sample
+
+    @property
+    def awaits_controls(self) -> bool:
+        """Whether controls were given to a run that goes on; its identity names texts with their side."""
+        return not self.is_complete and any(name.startswith(f"{Split.CONTROL}:") for name in self.manifest["texts"])
+
+    @property
     def prompt(self) -> str:
         """The name of the prompt around every prefix."""
         return str(self.manifest.get("prompt", {}).get("name", "plain"))
 
     @cached_property
     def rates(self) -> list[CriterionRate]:
-        """Every measured criterion at every ε, of every split."""
-        return rates_by_criterion(self.population, self.threshold)
+        """Every measured criterion at every ε, of every split; without intervals where windows stand for no others."""
+        found = rates_by_criterion(self.population, self.threshold)
+        if self.is_representative:
+            return found
+        none = undefined("not representative")
+        return [replace(entry, rate=replace(entry.rate, interval=none)) for entry in found]
 
     def rate(self, criterion: Criterion, split: Split) -> CriterionRate | None:
         """The headline rate of a criterion: greedy answers exact, near-verbatim at the whole edit budget."""

@@ -29,7 +29,7 @@ from byrote.stats.intervals import INTERVALS
 from byrote.store.read import read_run
 from byrote.types import IntervalName
 
-HEADS = ("window", "samples", "hits", "mass", "error", "95 % interval", "evaluations")
+HEADS = ("window", "samples", "hits", "mass", "95 % interval")
 NOT_CERTIFIED = "Masses are shares of samples, not certified; intervals hold at 95 % for each window by itself."
 FIGURES = 6
 MEETING = 1e-6
@@ -64,6 +64,10 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         ),
         sentences=(NOT_CERTIFIED, *agreement(rows)),
         draw=lambda: _drawings(rows, config["interval"]),
+        data=lambda: {
+            name: [{column: value for column, value in row.items() if not isinstance(value, list)} for row in own]
+            for name, own in zip(names, by_run, strict=True)
+        },
         manifests=tuple(
             (path.name, json.dumps(manifest, indent=2, ensure_ascii=False))
             for path, manifest in zip(paths, manifests, strict=True)
@@ -93,7 +97,7 @@ def masses_table(rows: Rows, *, name: str = "masses", title: str = "Monte Carlo:
     has_bounds = any(row["certified_upper"] is not None for row in rows)
     cells = []
     for row in rows:
-        error, lower, upper = row["standard_error"], row["certified_lower"], row["certified_upper"]
+        lower, upper = row["certified_lower"], row["certified_upper"]
         bounds = "–" if upper is None else f"{probability(lower)} to {probability(upper)}"
         cells.append(
             (
@@ -101,9 +105,7 @@ def masses_table(rows: Rows, *, name: str = "masses", title: str = "Monte Carlo:
                 integer(row["samples"]),
                 integer(row["hits"]),
                 probability(row["mass"]),
-                "–" if error is None or math.isnan(error) else probability(error),
                 f"{probability(row['mass_low'])} to {probability(row['mass_high'])}",
-                integer(row["token_evals"]),
                 *([bounds] if has_bounds else []),
             )
         )

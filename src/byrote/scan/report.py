@@ -9,15 +9,25 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from byrote.corpus.spans import mask_identifiers, mask_whole
 from byrote.errors import ConfigError
 from byrote.report import tables
 from byrote.report.analysis import comparison, prompts, queries
-from byrote.report.analysis.groups import copies_drawings, copies_rows, group_drawings, groups_cells, groups_rows
+from byrote.report.analysis.groups import (
+    copies_cells,
+    copies_drawings,
+    copies_rows,
+    group_drawings,
+    groups_cells,
+    groups_rows,
+)
 from byrote.report.analysis.membership import membership_content, membership_drawings, separation_cells, separation_rows
 from byrote.report.analysis.passages import passage_cells, passage_drawings, passage_rows, passages_found
 from byrote.report.analysis.policies import policy_cells, policy_drawings, policy_rows
 from byrote.report.analysis.rates import Criterion, hits_of, split_rows
+from byrote.report.analysis.records import nearly_cells, nearly_rows
 from byrote.report.analysis.risk import risk_cells, risk_drawings, risk_rows
 from byrote.report.analysis.series import (
     by_steps,
@@ -180,7 +190,7 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
 
 def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
     """One run in detail, or several at the largest τ of theirs. Runs without probabilities have membership scores."""
-    views = at_one_threshold(by_steps(with_distinct_labels(given)))
+    views = at_one_threshold(by_steps(with_distinct_labels(given if asked.reveal else list(map(masked, given)))))
     written = views[0].manifest.get("written_at")
     names = [view.path.name if len(views) == 1 else f"{view.label}: {view.path.name}" for view in views]
     common = Content(
@@ -189,7 +199,7 @@ def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
         headline="",
         date=written[:10] if isinstance(written, str) else None,
         facts=facts(views),
-        notices=tuple(notices(views)),
+        notices=tuple(notices(views, is_masked=not asked.reveal)),
         manifests=tuple((name, manifest_text(view)) for name, view in zip(names, views, strict=True)),
     )
     if not all(view.population.has_masses for view in views):
@@ -201,7 +211,8 @@ def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
 def _one(common: Content, view: RunView, asked: Asked) -> Content:
     swept = (*passage_cells(view), *policy_cells(view), *queries.sweep_cells(view))
     shown = [
-        tables.rates_cells([view]), *groups_cells(view), *swept, *tables.posthoc_cells(view), *separation_cells([view])
+        tables.rates_cells([view]), *copies_cells(view), *nearly_cells(view), *groups_cells(view), *swept,
+        *tables.posthoc_cells(view), *separation_cells([view]),
     ]  # fmt: skip
     numbers = tables.rates_numbers(view) | {"membership": separation_rows([view])}
     if asked.queries:
@@ -293,6 +304,7 @@ def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Docu
         "documents": [{"run": label, **row._asdict()} for label, own in documents.items() for row in own],
         "copies": copies_rows(views),
         "groups": groups_rows(views),
+        "only-nearly": nearly_rows(views),
         "policies": queries.sweep_rows(views),
         "settings": policy_rows(views),
         "passages": passage_rows(views),
@@ -300,6 +312,34 @@ def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Docu
         "membership": separation_rows(views),
         "risk": risk_rows(views),
     }
+
+
+def masked(view: RunView) -> RunView:
+    """A view of records with identifiers masked in texts and continuations; suffixes that have a kind are masked whole.
+    Every character stays in its place. A view of texts as it is."""
+    if not view.is_records:
+        return view
+    secret = [kind is not None for kind in view.results["kind"]]
+    documents, before = [], {}
+    for document in view.documents:
+        if document.text is None:
+            documents.append(document)
+            continue
+        text = list(mask_identifiers(document.text))
+        for row in np.flatnonzero(view.rows_of(document)).tolist():
+            start, end = int(view.population.suffix_char_start[row]), int(view.population.char_end[row])
+            before[view.population.window_id[row]] = None if secret[row] else document.text[:start]
+            if secret[row]:
+                text[start:end] = mask_whole(document.text[start:end])
+        documents.append(replace(document, text="".join(text)))
+    found = view.continuations
+    if found is not None:
+        texts = [
+            mask_whole(text) if (stands := before.get(name)) is None else mask_identifiers(text, before=stands)
+            for name, text in found.select("window_id", "text").iter_rows()
+        ]
+        found = found.with_columns(text=pl.Series(texts, dtype=pl.String))
+    return replace(view, documents=tuple(documents), continuations=found)
 
 
 SECTION = Section(read)

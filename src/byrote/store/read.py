@@ -276,7 +276,9 @@ def _text(known: Mapping[str, Any]) -> str:
     if not isinstance(texts, Mapping) or not texts:
         return UNKNOWN
     first, *others = texts
-    return f"{first} and {len(others)} more" if others else str(first)
+    # The identity of an unfinished run names texts with their side.
+    name = str(first).removeprefix("target:").removeprefix("control:")
+    return f"{name} and {len(others)} more" if others else name
 
 
 def _rows(folder: RunFolder) -> int | None:

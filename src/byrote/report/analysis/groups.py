@@ -11,7 +11,7 @@ from byrote.report.content import Cells, Drawing
 from byrote.report.figures.scan import rate_by_copies
 from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, house_style, legend_above, new_figure, percent_axis
 from byrote.report.view import RunView
-from byrote.report.words import integer, share_words
+from byrote.report.words import integer, plural, share_words
 from byrote.stats.intervals import Rate
 from byrote.stats.population import Flags
 from byrote.types import Split
@@ -132,6 +132,23 @@ def copies_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
         for entry in copies_rates(view)
     ]
     return rows if any(row["copies"] for row in rows) else []
+
+
+def copies_cells(view: RunView) -> list[Cells]:
+    """Of records with copies, a row a number of copies: the exact rate, and the near one beside it."""
+    if not view.is_records or not copies_rows([view]):
+        return []
+    rates: dict[int, dict[Criterion, Rate]] = {}
+    for entry in copies_rates(view):
+        rates.setdefault(entry.copies, {})[entry.criterion] = entry.rate
+    shown = [one for one in (Criterion.VERBATIM, Criterion.NEAR) if all(one in found for found in rates.values())]
+    lines = tuple(
+        (integer(copies), integer(next(iter(found.values())).n), *(share_words(found[one]) for one in shown))
+        for copies, found in sorted(rates.items())
+    )
+    near = f"or within {plural(view.population.edit_budget, 'edit')}"
+    heads = ("copies", "records", NAMES[Criterion.VERBATIM], near)[: 2 + len(shown)]
+    return [Cells("copies", "Records by copies in training (0: control)", heads, lines)]
 
 
 COLOURS = {Criterion.GREEDY: INK, Criterion.VERBATIM: BLUE, Criterion.NEAR: VERMILLION}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.prior.items import MASK, mask_identifiers, mask_place, mask_whole
+from byrote.corpus.spans import MASK, mask_identifiers, mask_place, mask_whole
 
 
 @given(st.text(max_size=60))
