@@ -181,7 +181,7 @@ def plan_study(values: Mapping[str, Any], *, place: str) -> StudyPlan:
 def read_study_file(given: Path) -> dict[str, Any]:
     """The values of a study's file: a path, or where there is none the name of a recipe."""
     path = given.expanduser()
-    is_path = path.exists() or len(path.parts) != 1 or (path.suffix and path.name not in recipe_files())
+    is_path = path.is_file() or len(path.parts) != 1 or (path.suffix and path.name not in recipe_files())
     homes = (home for own in HOMES.values() for home in own)
     return read_config_file(path if is_path else recipe_file(path.name), StudyConfig, *homes)
 
