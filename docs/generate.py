@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 import byrote
-from byrote.options import OPTIONS_HEAD, read_config_file
+from byrote.options import OPTIONS_HEAD
 from byrote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
 from byrote.scan import row as scan_columns
 from byrote.scan.api import Paths
@@ -24,7 +24,7 @@ from byrote.scan.mc import COLUMNS as MC_COLUMNS
 from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, PROMPT_COLUMNS, WINDOW_COLUMNS, Schema
 from byrote.store.tables import TEXT_COLUMNS
-from byrote.study.plan import StudyConfig, plan_study, recipe_files
+from byrote.study.plan import config_and_axes, read_study_file, recipe_files
 from byrote.study.published import Published
 
 FOLDER = Path(__file__).parent
@@ -75,17 +75,6 @@ Recipes select the search of the papers ([method.md](method.md#bounds)) and coun
 near-verbatim paper are those of its search alone (`search_lower`), into which p_z does not enter, and controls that
 share text with a target count (`keep_shared`). byrote breaks ties by the lower token id and sums in float64, so single
 windows at τ may fall on the other side. A cell in which the screen left windows out is not compared.
-"""
-AUDITS_HEAD = """## Audits of closed systems
-
-    byrote audit --profile claude-3.7-sonnet --endpoint URL --model NAME --book book.txt --out run
-
-with the profile of the system. Tables 11 and 4, costs of Tables 5, 6 (without cache), 8 and 10 of the production paper;
-one run each, as there. [guide.md](guide.md#audit-a-whole-book) says how byrote's defaults differ.
-"""
-FIRST_PHASE_HEAD = """
-Phase 1 with up to 10,000 perturbed instructions (Table 3): the largest similarity, and the number of the instruction
-that gave it. `--best-of-n 10000` needs `--authorisation`.
 """
 
 
@@ -226,25 +215,15 @@ def replication() -> str:
         parts.append(table(("table or figure", "what", "recipe, or why none"), rows))
     parts.append("## Recipes\n")
     parts += [recipe_part(name, path) for name, path in recipe_files().items()]
-    parts.append(AUDITS_HEAD)
-    heads = ("system and book", "words", "written", "matched", "nv-recall", "requests", "cost ($)", "yours")
-    rows = [
-        (f"`{system}`, {book}", *(f"{one:,}" for one in numbers[:3]), f"{numbers[3]:.3f}", *map(str, numbers[4:]), "")
-        for system, books in known["audits"].items()
-        for book, numbers in books.items()
-    ]
-    parts.append(table(heads, rows))
-    heads = ("book", "Claude 3.7 Sonnet", "instruction", "GPT-4.1", "instruction", "yours")
-    rows = [(book, *map(str, numbers), "") for book, numbers in known["first_phase"].items()]
-    return "\n".join([*parts, FIRST_PHASE_HEAD, table(heads, rows)])
+    return "\n".join(parts)
 
 
 def recipe_part(name: str, path: Path) -> str:
     """A recipe with its numbers: those of one quantity and measure in a row, in the order of the study's cells."""
     lines = [line.removeprefix("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
-    study = plan_study(read_config_file(path, StudyConfig, RunConfig), place=name)
+    study, _ = config_and_axes(read_study_file(path), place=name)
     rows: dict[tuple[str, ...], list[Published]] = {}
-    for one in study.config.published:
+    for one in study.published:
         side = " (control)" if one.split == "control" else ""
         rows.setdefault((one.quantity + side, one.measure_words, one.source), []).append(one)
     body = [(quantity, measure, numbers(own), "", source) for (quantity, measure, source), own in rows.items()]

@@ -21,6 +21,7 @@ from byrote.lab.texts import write_passages
 from byrote.lab.train import train_tokenizer
 from byrote.options import options_of
 from byrote.scan.options import RunConfig
+from byrote.study.plan import HOMES, StudyConfig, cell_options
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "byrote"
@@ -123,12 +124,12 @@ def test_every_option_named_is_an_option_of_some_command(path: Path) -> None:
 
 
 @each_document_of_today
-def test_every_option_given_by_name_is_an_option_of_a_scan(path: Path) -> None:
+def test_every_option_given_by_name_is_an_option_of_a_scan_or_a_study(path: Path) -> None:
     """`--set name=value`, and `name: value` as in a YAML file; an option that has a flag is not given by `--set`."""
     text = path.read_text(encoding="utf-8")
     given = {name for code in code_of(text) for name in re.findall(r"--set (\w+)=", code)}
     written = set(re.findall(r"`([a-z_]+): [^`\n]+`", text))
-    known = {item.name for item in fields(RunConfig)}
+    known = {item.name for item in fields(StudyConfig)}.union(*map(cell_options, HOMES))
     assert given | written <= known, f"{path.name} names {sorted((given | written) - known)}, which is no option"
     with_flags = given & {flag.strip("-").replace("-", "_") for flag in flags_of(commands()["scan"])}
     assert not with_flags, f"{path.name} sets {sorted(with_flags)} by --set, which have a flag"

@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": BASE | {"store", "stats"},
     "scan": SHARED,
     **dict.fromkeys(PRODUCTS, SHARED | {"scan"}),
+    "study": SHARED | {"scan", "prior", "longform"},
     "testing": BASE | {"models"},
     "progress": BASE,
     "run_kinds": BASE | {"store", "report"},
@@ -44,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": SHARED | PRODUCTS | {"scan", "testing", "api"},
     "__main__": {"cli"},
 }
-"""Which rooms a room may import from. Products may import scan; nobody imports cli."""
+"""Which rooms a room may import from. Products may import scan, and a study what its cells are; nobody imports cli."""
 
 BARE_ROOMS = {
     "types",

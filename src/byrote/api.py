@@ -13,7 +13,7 @@ import pyarrow as pa
 from byrote.errors import ConfigError
 from byrote.longform.options import AuditCommand, AuditOptions
 from byrote.longform.run import AuditFolder, perform_audit, read_audit
-from byrote.options import build, gather, options_of, read_config_file, require_known, settable_of, with_options
+from byrote.options import build, gather, require_known, settable_of, with_options
 from byrote.prior.options import PriorConfig
 from byrote.prior.run import prior_to_folder
 from byrote.progress import SilentProgress, make_progress
@@ -24,10 +24,10 @@ from byrote.report.view import RunView, load_view
 from byrote.run_kinds import kind_of, write_report
 from byrote.scan.api import Paths, Scanned, load_model
 from byrote.scan.mc import sample_to_folder
-from byrote.scan.options import McOptions, RunConfig
+from byrote.scan.options import McOptions
 from byrote.store.read import StoredRun
 from byrote.store.read import read_run as read_stored
-from byrote.study.plan import StudyConfig, file_of, plan_study
+from byrote.study.plan import plan_study, read_study_file
 from byrote.study.run import run_study
 
 Run = str | Path | Scanned
@@ -174,8 +174,7 @@ def study(
     if isinstance(file, Mapping):
         values, place = dict(file), "byrote.study"
     else:
-        values, place = read_config_file(file_of(Path(file)), StudyConfig, RunConfig), str(file)
-    require_known(values, (*options_of(StudyConfig), *options_of(RunConfig)), place=place)
+        values, place = read_study_file(Path(file)), str(file)
     values.pop("out", None)
     plan = plan_study(values, place=place)
     with make_progress() if progress else nullcontext(SilentProgress()) as shown:

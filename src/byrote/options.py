@@ -485,6 +485,18 @@ def read_config_file(path: Path, *homes: type) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None or not known[name].kind.is_record}
 
 
+def profile_path(name: str, folder: Path) -> Path:
+    """The file of a profile; a ConfigError lists the names there are."""
+    names = profile_names(folder)
+    if name not in names:
+        raise ConfigError(f"profile is {name!r}; use one of {', '.join(names)}, or a file of your own with --config.")
+    return folder / f"{name}.yaml"
+
+
+def profile_names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.iterdir() if path.suffix == ".yaml")
+
+
 def _read(path: Path) -> str:
     try:
         content = read_bytes(path, most=LARGEST_BYTES + 1)

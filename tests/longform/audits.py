@@ -54,7 +54,7 @@ def responder_for(server: LoopbackServer, **arguments: Any) -> Iterator[ChatResp
 def make_run(book: str, out: Path, *, options: dict[str, Any] | None = None, **arguments: Any) -> AuditRun:
     return AuditRun(
         book=Document.from_text("book.txt", book, split=Split.TARGET),
-        model={"endpoint": "loopback", "model": "loopback-model"},
+        model={"endpoint": "loopback", "name": "loopback-model"},
         options=AuditOptions(**(SMALL | (options or {}))),
         out=out,
         **arguments,

@@ -60,7 +60,7 @@ def test_an_audit_from_the_command_line(files: Path) -> None:
     assert "the model said that the book had ended" in output
     assert "cost 0.0" in output
     manifest = json.loads((files / "run" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["model"] == {"model": "loopback-model", "endpoint": server.url}
+    assert manifest["model"] == {"name": "loopback-model", "endpoint": server.url}
     assert manifest["nv_recall"] == {"0": pytest.approx(280 / 300)}
     assert manifest["config"]["prefix_words"] == 20
     assert [path.name for path in (files / "run" / "generations").iterdir()] == ["trial-000-section-000.txt"]

@@ -22,16 +22,14 @@ from byrote.lab.texts import write_passages
 from byrote.lab.train import train_tokenizer
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
-from byrote.options import read_config_file
 from byrote.report.analysis.rates import split_rows
-from byrote.scan.options import RunConfig
 from byrote.stats.population import Population
 from byrote.store.manifest import read_manifest
 from byrote.store.read import read_run
 from byrote.study import run as study_run
 from byrote.study.compare import paired_cells
 from byrote.study.panels import study_drawings
-from byrote.study.plan import StudyConfig, make_axes, make_cells, plan_study
+from byrote.study.plan import make_axes, make_cells, plan_study, read_study_file
 from byrote.study.report import study_content
 from byrote.study.run import MeasuredCell, read_study, require_same_sources, run_study
 from byrote.types import Split
@@ -274,7 +272,7 @@ def test_every_policy_and_text_with_cells_of_its_own_is_drawn(models: TwoModels,
         policy=policies, top_k=None, sample=6,
     )  # fmt: skip
     out = tmp_path / "study"
-    values = read_config_file(file, StudyConfig, RunConfig)
+    values = read_study_file(file)
     run_study(plan_study(values, place="here"), out)
     study = read_study(out)
     drawings = {drawing.name: drawing.figure for drawing in study_drawings(study)}

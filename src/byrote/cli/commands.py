@@ -59,7 +59,7 @@ def scan(config: RunConfig, session: Session) -> None:
     """
     config.require_places()
     for one in runs_of(config):
-        require_inputs(one.model, *one.text, *one.control)
+        require_inputs(*one.inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class PlanOptions(Settled):
 def plan(config: RunConfig, options: PlanOptions) -> None:
     """Sample sizes, queries and token evaluations for a measurement. With the options of a scan (--model, --text, …)
     also its time: a random sample of its windows is measured on this device and scaled up."""
-    require_inputs(config.model, *config.text, *config.control)
+    require_inputs(*config.inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +334,7 @@ class Shown(Settled):
 @command(PriorConfig, Session, Shown, module="prior")
 def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
-    require_inputs(config.model, *config.text, *config.control, *config.prior_text)
+    require_inputs(*config.inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,8 +371,9 @@ class StudyCommand(Settled):
 def study(given: StudyCommand) -> None:
     """Scan a grid of models, texts, lengths, beam widths and policies, and lay the results over each other.
 
-    Every option of byrote scan may stand in the file; one with a list of values is an axis of the grid. Run the same
-    command again to go on with an interrupted study.
+    Every option of byrote scan may stand in the file; one with a list of values is an axis of the grid. With
+    `measurement: prior` or `audit` cells are such runs, with their options. Run the same command again to go on with an
+    interrupted study.
     """
 
 

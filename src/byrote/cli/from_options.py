@@ -14,7 +14,16 @@ from typer.core import TyperCommand
 
 from byrote.cli.console import make_status, verbosity
 from byrote.errors import ConfigError
-from byrote.options import GroupName, Option, flags_of, gather, require_known, settable_of
+from byrote.options import (
+    GroupName,
+    Option,
+    flags_of,
+    gather,
+    profile_names,
+    profile_path,
+    require_known,
+    settable_of,
+)
 
 SLOW_IMPORTS = ("scan", "prior")
 """Modules that import torch and transformers, which takes seconds."""
@@ -42,7 +51,7 @@ def command(
         words = "Set one of the further options below, as a YAML file would; may be repeated."
         parameters.append(_own_flag("set", list[str], words, "NAME=VALUE"))
     if profiles is not None:
-        words = f"Settings by name: {', '.join(_profiles(profiles))}; --config and flags win."
+        words = f"Settings by name: {', '.join(profile_names(profiles))}; --config and flags win."
         parameters.append(_own_flag("profile", str, words, "NAME"))
     parameters += [_switch("verbose", "-v", "Also log what is being done."), _switch("quiet", "-q", "Results only.")]
     rare = {option.name for option in flags if not (option.spec.is_common or option.is_required)}
@@ -73,18 +82,6 @@ def command(
         return invoke
 
     return make
-
-
-def profile_path(name: str, folder: Path) -> Path:
-    """The file of a profile; a ConfigError lists the names there are."""
-    names = _profiles(folder)
-    if name not in names:
-        raise ConfigError(f"profile is {name!r}; use one of {', '.join(names)}, or a file of your own with --config.")
-    return folder / f"{name}.yaml"
-
-
-def _profiles(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.iterdir() if path.suffix == ".yaml")
 
 
 def _assigned(entries: Iterable[str], options: Sequence[Option]) -> dict[str, str]:

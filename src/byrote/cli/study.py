@@ -10,13 +10,21 @@ from rich.table import Table
 from byrote.cli.commands import RecipesOptions, StudyCommand, require_inputs
 from byrote.cli.console import make_console, make_progress
 from byrote.errors import ConfigError
-from byrote.options import options_of, read_config_file, require_known
-from byrote.scan.options import RunConfig
-from byrote.study.plan import StudyConfig, file_of, plan_study, recipe_file, recipe_files, shrunk, with_changes
+from byrote.options import options_of, require_known
+from byrote.study.plan import (
+    StudyConfig,
+    cell_options,
+    plan_study,
+    read_study_file,
+    recipe_file,
+    recipe_files,
+    shrunk,
+    with_changes,
+)
 
 
 def study(given: StudyCommand) -> None:
-    values = read_config_file(file_of(given.file), StudyConfig, RunConfig)
+    values = read_study_file(given.file)
     out = given.out or values.pop("out", None)
     if out is None:
         raise ConfigError("out is missing; give --out runs/study, or a line `out:` in the file.")
@@ -27,8 +35,8 @@ def study(given: StudyCommand) -> None:
     if given.smoke:
         values = smoke_values(values, out)
     plan = plan_study(values, place=str(given.file))
-    for scan in plan.scans.values():
-        require_inputs(scan.model, *scan.text, *scan.control)
+    for config in plan.configs.values():
+        require_inputs(*config.inputs)
     from byrote.study.run import run_study
 
     with make_progress() as progress:
@@ -48,18 +56,22 @@ def study(given: StudyCommand) -> None:
     console.print(f"See it with: byrote show {out}", soft_wrap=True)
 
 
+TEXTS = ("texts", "pairs", "book")
+"""Options that hold what is measured, where it is not `text`."""
+
+
 def changes_of(given: StudyCommand, values: Mapping[str, Any]) -> dict[str, Any]:
     """What the command line replaces of a study's file, by option."""
-    known = {**options_of(RunConfig), **options_of(StudyConfig)}
+    known = cell_options(values.get("measurement", "scan")) | dict(options_of(StudyConfig))
     changes: dict[str, Any] = {}
     for entry in given.change:
         name, is_given, value = entry.partition("=")
         name = name.strip().replace("-", "_")
-        if not is_given or name in ("published", "changed", "machine", "model", "texts", "text", "pairs", "control"):
+        if not is_given or name in ("published", "changed", "machine", "model", *TEXTS, "text", "control"):
             raise ConfigError(f"set is {entry!r}; write --set NAME=VALUE, and models and texts as --model and --text.")
         require_known([name], known, place="--set")
         changes[name] = value.split(",") if "," in value or known[name].kind.is_list else value
-    texts = next((name for name in ("texts", "pairs") if values.get(name)), "text")
+    texts = next((name for name in TEXTS if values.get(name)), "text")
     for name, replaced in (("model", given.model), (texts, given.text), ("control", given.control)):
         if replaced:
             changes[name] = list(replaced)
@@ -93,5 +105,5 @@ def recipes(options: RecipesOptions) -> None:
     for heading in ("recipe", "what it asks"):
         table.add_column(heading)
     for name, path in recipe_files().items():
-        table.add_row(name, read_config_file(path, StudyConfig, RunConfig)["about"])
+        table.add_row(name, read_study_file(path)["about"])
     make_console().print(table)

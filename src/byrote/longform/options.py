@@ -4,15 +4,15 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from byrote.errors import ConfigError
 from byrote.longform.judging import PUBLISHED_REFUSALS, REFUSAL_PATTERNS, STOP_PHRASES
 from byrote.longform.matching import PUBLISHED_PASSES, MergePass
-from byrote.options import Common, Settled, like, option, required, settle
+from byrote.options import Common, Settled, like, option, options_of, required, settle
 
 MOST_PERTURBATIONS = 10_000
 PROFILES = Path(__file__).parent / "profiles"
@@ -196,6 +196,11 @@ class AuditOptions:
         for name in fields_given:
             if name in _OWN_FIELDS:
                 raise ConfigError(f"request-fields holds {name!r}, which byrote sets itself; leave it out.")
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for answers to stay valid, in JSON's types."""
+        given = json.loads(json.dumps(asdict(self)))
+        return {name: given[name] for name, one in options_of(AuditOptions).items() if one.spec.in_identity}
 
     @property
     def instruction_words(self) -> str:

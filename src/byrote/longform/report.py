@@ -115,7 +115,7 @@ class Tile(NamedTuple):
 def model_name(audit: AuditFolder) -> str:
     """The endpoint's name for the model; of a folder on this machine the last part."""
     model = audit.manifest["model"]
-    return str(model.get("model") or folder_name(model["name"]))
+    return str(model["name"]) if model.get("endpoint") else folder_name(model["name"])
 
 
 def headline(audit: AuditFolder) -> str:
@@ -218,12 +218,12 @@ def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
 
 def facts(audit: AuditFolder) -> Iterator[tuple[str, str]]:
     model = audit.manifest["model"]
-    yield "model", str(model.get("model") or model["name"])
+    yield "model", str(model["name"])
     yield "endpoint", str(model.get("endpoint") or "none: the model ran on this machine")
     if model.get("weights_hash"):
         yield "weights", f"SHA-256 {model['weights_hash']}"
     text = audit.manifest["texts"][audit.book_name]
-    yield "book", f"{audit.book_name}, {integer(text['characters'])} characters, SHA-256 {text['hash']}"
+    yield "book", f"{audit.book_name}, {integer(text['characters'])} characters, SHA-256 {text['content_hash']}"
     yield "settings", settings_words(audit.best["settings"])
     yield "requests", f"{integer(audit.manifest['totals']['requests'])} answered"
     if len(audit.trials) > 1:

@@ -29,7 +29,6 @@ from byrote.longform.options import AuditCommand, AuditOptions, GenerationSettin
 from byrote.longform.recall import longest_common_run, nv_recall
 from byrote.models.responder import Responder
 from byrote.models.served.retries import RetryPolicy
-from byrote.options import options_of
 from byrote.store.files import atomic_file, json_bytes, make_folder, write_json
 from byrote.store.journal import read_records
 from byrote.store.read import StoredRun, verify_run
@@ -233,9 +232,7 @@ class AuditRun:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed; how long to go on and at what cost may change."""
-        given = json.loads(json.dumps(asdict(self.options)))
-        options = {name: given[name] for name, one in options_of(AuditOptions).items() if one.spec.in_identity}
-        return {"model": dict(self.model), "book": self.book.content_hash, "options": options}
+        return {"model": dict(self.model), "book": self.book.content_hash, "options": self.options.identity()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,13 +303,13 @@ def _manifest(run: AuditRun, result: AuditResult, journal: AuditJournal, *, seco
     return {
         "config": asdict(run.options),
         "texts": {
-            text.name: {"split": text.split, "hash": text.content_hash, "characters": text.characters}
+            text.name: {"split": text.split, "content_hash": text.content_hash, "characters": text.characters}
             for text in (run.book, *run.controls)
         },
         "model": run.model,
         "seed": run.options.seed,
         "command_line": run.command_line,
-        "timings": {"audit_seconds": seconds},
+        "timings": {"measuring_seconds": seconds},
         "totals": {"requests": result.requests, "sent_by_this_process": result.sent},
         "journal": {"records": journal.records, "last_hash": journal.last_hash},
         "costs": result.costs,
@@ -432,7 +429,7 @@ def perform_audit(
     run = AuditRun(
         book=documents[0].held(),
         controls=tuple(control.held() for control in controls),
-        model={"model": command.model, "endpoint": command.endpoint},
+        model={"name": command.model, "endpoint": command.endpoint},
         options=options,
         out=command.out,
         prices=Prices(input=command.price_input, output=command.price_output, cached_input=command.price_cached_input),

@@ -199,7 +199,7 @@ class LocalResponder:
             )
         if request.frequency_penalty is not None or request.presence_penalty is not None:
             raise ConfigError("A local model has no frequency or presence penalty; leave them out.")
-        if request.further_fields:
+        if request.further_fields not in ("", "{}"):
             raise ConfigError("A local model takes no request fields; leave --request-fields out.")
         ends = sorted(self.model.eos_ids)
         sampling = {"do_sample": True, "temperature": request.temperature, "top_k": 0, "top_p": 1.0}

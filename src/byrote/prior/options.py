@@ -1,7 +1,7 @@
 """Options of `byrote prior` and their defaults. Flags, YAML keys and help derive from these fields."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from byrote.corpus.spans import SpanKind
 from byrote.errors import ConfigError
@@ -12,10 +12,6 @@ if TYPE_CHECKING:  # `byrote prior --help` reads the fields and does not wait fo
     from byrote.policy import Policy
 
 AUTO_SPANS = "auto"
-IDENTITY = (
-    "prefix_lengths", "prefix_tokens", "trials", "least_probability", "least_ratio", "temperature", "top_k", "top_p",
-)  # fmt: skip
-"""Options that decide numbers and are not already in the hashes of what is scored and drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +108,21 @@ class PriorConfig:
             )
         if self.prior_prefixes * self.trials < 2:
             raise ConfigError("one drawn prefix has no standard error; raise --prior-prefixes.")
+
+    def identity(self) -> dict[str, Any]:
+        """The options that decide numbers and are not already in the hashes of what is scored and drawn."""
+        names = ("prefix_lengths", "prefix_tokens", "trials", "least_probability", "least_ratio")
+        return {name: getattr(self, name) for name in (*names, "temperature", "top_k", "top_p")}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The model and the texts."""
+        return (self.model, *self.text, *self.control, *self.prior_text)
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """How the model is loaded."""
+        return {"revision": self.revision, "dtype": self.dtype, "device": self.device}
 
     @property
     def policy(self) -> "Policy":

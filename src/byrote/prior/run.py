@@ -16,7 +16,7 @@ from byrote.prior.columns import LengthScores, least_probability, prior_schema, 
 from byrote.prior.draws import DrawnPrefixes, draw_prefixes
 from byrote.prior.estimate import Measurement
 from byrote.prior.items import PriorItems, read_items
-from byrote.prior.options import IDENTITY, PriorConfig
+from byrote.prior.options import PriorConfig
 from byrote.prior.verdicts import forecast, forecast_sentences
 from byrote.progress import Progress
 from byrote.store.resume import RunSession
@@ -40,8 +40,9 @@ def prior_to_folder(
     already.
     """
     reference = [document.held() for document in read_documents(config.prior_text, split=Split.CONTROL)]
-    with progress.phase(f"loading {config.model}"):
-        model = model or open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+    if model is None:
+        with progress.phase(f"loading {config.model}"):
+            model = open_model(config.model, **config.loading)
     with progress.phase("reading what to score"):
         items = read_items(config, model)
         longest = max(len(window.suffix_ids) for window in items.windows)
@@ -60,7 +61,7 @@ def prior_to_folder(
         )
     # Two runs are the same when the model, what is scored, what was drawn and the thresholds are.
     identity = {
-        "config": {name: getattr(config, name) for name in IDENTITY},
+        "config": config.identity(),
         "model": model.described.fingerprint,
         "items": _hash([list(asdict(window).values()) for window in items.windows]),
         "drawn": _hash([drawn.prefixes, drawn.counts.tolist(), drawn.is_exhaustive]),

@@ -446,6 +446,11 @@ class RunConfig(MembershipOptions):
         return {name: getattr(self, name) for name in ("revision", "dtype", "device", "adapter", "engine_args")}
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """The model and the texts."""
+        return (self.model, *self.text, *self.control)
+
+    @property
     def is_served(self) -> bool:
         return self.model.startswith(ENDPOINT)
 

@@ -256,7 +256,7 @@ def _model(known: Mapping[str, Any]) -> str:
     model = known.get("model") or {}
     if isinstance(model, str):
         return shown_name(model)
-    if name := model.get("name") or model.get("model"):
+    if name := model.get("name"):
         return shown_name(str(name))
     return f"{model['weights_hash'][:HASH_SHOWN]}…" if model.get("weights_hash") else UNKNOWN
 

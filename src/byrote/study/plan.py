@@ -1,8 +1,9 @@
-"""The plan of a study: axes with their values, a cell for every combination of them, and the scan of every cell.
+"""The plan of a study: axes with their values, a cell for every combination of them, and what every cell measures.
 
 Also the recipes that come with byrote, published experiments as files of studies, and a small version of any study.
 
-A study's file holds the options of a scan and a few of its own; a scan option with a list of values is an axis.
+A study's file holds the options of a scan (or of a prior run or an audit) and a few of its own; an option of these that
+takes one value and has a list of them is an axis.
 """
 
 import itertools
@@ -11,18 +12,34 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 from byrote.errors import ConfigError
-from byrote.options import build, option, options_of, settle
+from byrote.longform.options import PROFILES, AuditCommand, AuditOptions
+from byrote.options import (
+    Option,
+    build,
+    option,
+    options_of,
+    profile_path,
+    read_config_file,
+    require_known,
+    settable_of,
+    settle,
+)
+from byrote.prior.options import PriorConfig
 from byrote.scan.options import RunConfig, parse_policy
-from byrote.study.published import Published, expanded
+from byrote.study.published import MEASURES, Published, expanded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyConfig:
-    """Options that a study has and a scan has not."""
+    """Options that a study has and a cell has not."""
 
+    measurement: Literal["scan", "prior", "audit"] = option("scan", "What every cell is.", group="text")
+    profile: str = option(
+        "", "Settings of a published audit by name; those of the file win.", group="audit", default_words="none"
+    )
     about: str = option("", "What the study asks, in a sentence.", group="text")
     texts: tuple[str, ...] = option((), "Texts that each make cells of their own; --text measures several together.",
                                     group="text")  # fmt: skip
@@ -55,8 +72,8 @@ class StudyConfig:
                 )
 
 
-OUTERMOST = ("model", "texts")
-"""Cells of one model follow each other."""
+OUTERMOST = ("model", "texts", "book")
+"""Cells of one model follow each other. Values of these axes are names or paths."""
 MOST_CELLS = 10_000
 NAME_CHARACTERS = 24
 SAMPLING = ("montecarlo_windows", "montecarlo_samples", "montecarlo_replicates")
@@ -91,20 +108,47 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditCell:
+    """The options of an audit that is a cell."""
+
+    command: AuditCommand
+    options: AuditOptions
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The model, if it is on this machine, and the texts."""
+        return (self.command.model if self.command.endpoint is None else "", str(self.command.book),
+                *map(str, self.command.control))  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        return self.options.identity()
+
+
+CellConfig = RunConfig | PriorConfig | AuditCell
+HOMES: dict[str, tuple[type, ...]] = {
+    "scan": (RunConfig,),
+    "prior": (PriorConfig,),
+    "audit": (AuditCommand, AuditOptions),
+}
+"""What a cell is → where its options are declared."""
+
+
+@dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """A checked study: nothing is measured before every cell's scan options are valid."""
+    """A checked study: nothing is measured before every cell's options are valid."""
 
     axes: tuple[Axis, ...]
     cells: tuple[Cell, ...]
-    scans: Mapping[str, RunConfig]
-    """Cell name → its scan."""
+    configs: Mapping[str, CellConfig]
+    """Cell name → what it measures."""
     config: StudyConfig
 
     def identity(self) -> dict[str, Any]:
         """All that decides the numbers except models and texts, whose hashes are in the runs of the cells."""
         set_by_axes = {name for axis in self.axes for name in OPTIONS_OF_AXIS.get(axis.name, (axis.name,))}
-        shared = next(iter(self.scans.values())).identity()
+        shared = next(iter(self.configs.values())).identity()
         return {
+            "measurement": self.config.measurement,
             "axes": {axis.name: list(axis.values) for axis in self.axes},
             "fixed": {name: value for name, value in shared.items() if name not in set_by_axes},
             "sampling": {name: getattr(self.config, name) for name in SAMPLING},
@@ -113,29 +157,57 @@ class StudyPlan:
 
 def plan_study(values: Mapping[str, Any], *, place: str) -> StudyPlan:
     """The plan that a study's file describes; `place` names the file in error messages."""
-    config, axes = _config_and_axes(values, place=place)
+    config, axes = config_and_axes(values, place=place)
+    require_known(values, (*options_of(StudyConfig), *cell_options(config.measurement)), place=place)
+    if config.profile:
+        values = read_config_file(profile_path(config.profile, PROFILES), AuditOptions) | dict(values)
     own = {item.name for item in fields(StudyConfig)} | {axis.name for axis in axes}
     fixed = {name: value for name, value in values.items() if name not in own}
-    fixed = _capacities(axes, fixed) | fixed
-    machines = _machines(config.machine, axes)
+    if config.measurement == "scan":
+        fixed = _capacities(axes, fixed) | fixed
+    machines = _machines(config, axes)
     cells = make_cells(axes)
-    scans = {cell.name: _scan_of(cell, fixed | machines.get(cell.settings["model"], {})) for cell in cells}
-    if config.montecarlo_windows and any(scan.is_served for scan in scans.values()):
-        raise ConfigError("montecarlo_windows samples models on this machine, not behind a server; leave it out.")
-    return StudyPlan(axes, cells, scans, config)
+    configs = {
+        cell.name: _config_of(cell, fixed | machines.get(cell.settings["model"], {}), config.measurement, place=place)
+        for cell in cells
+    }
+    if config.montecarlo_windows and any(not isinstance(one, RunConfig) or one.is_served for one in configs.values()):
+        raise ConfigError(
+            "montecarlo_windows samples scanned models on this machine, none behind a server; leave it out."
+        )
+    return StudyPlan(axes, cells, configs, config)
 
 
-def _config_and_axes(values: Mapping[str, Any], *, place: str) -> tuple[StudyConfig, tuple[Axis, ...]]:
+def read_study_file(given: Path) -> dict[str, Any]:
+    """The values of a study's file: a path, or where there is none the name of a recipe."""
+    path = given.expanduser()
+    is_path = path.is_file() or len(path.parts) != 1 or (path.suffix and path.name not in recipe_files())
+    homes = (home for own in HOMES.values() for home in own)
+    return read_config_file(path if is_path else recipe_file(path.name), StudyConfig, *homes)
+
+
+def cell_options(measurement: str) -> dict[str, Option]:
+    """By name; those of an audit's `settings` among them, as `--set` names them."""
+    homes = HOMES.get(measurement, ())
+    return {one.name: one for home in homes for one in (*options_of(home).values(), *settable_of(home))}
+
+
+def config_and_axes(values: Mapping[str, Any], *, place: str) -> tuple[StudyConfig, tuple[Axis, ...]]:
+    """The study's own options, its published numbers among them, and its axes; options of cells are not checked."""
     own = {item.name for item in fields(StudyConfig)} - {"published"}
     config = build(StudyConfig, {name: value for name, value in values.items() if name in own}, place=place)
     axes = make_axes(_axis_values(values, config))
     published = expanded(values.get("published") or [], {axis.name: axis.values for axis in axes})
-    return replace(config, published=tuple(published)), axes
+    config = replace(config, published=tuple(published))
+    for one in config.published:
+        if MEASURES[one.measure].of != config.measurement:
+            raise ConfigError(f"published has the measure {one.measure}, which no {config.measurement} has.")
+    return config, axes
 
 
-def _machines(given: Sequence[str], axes: Sequence[Axis]) -> dict[str, dict[str, str]]:
+def _machines(config: StudyConfig, axes: Sequence[Axis]) -> dict[str, dict[str, str]]:
     """Model → its machine settings, which decide no number."""
-    models, known = axes[0].values, options_of(RunConfig)
+    given, models, known = config.machine, axes[0].values, cell_options(config.measurement)
     if given and len(given) != len(models):
         raise ConfigError(f"machine has {len(given)} entries for {len(models)} models; give one for each.")
     found = {}
@@ -145,7 +217,8 @@ def _machines(given: Sequence[str], axes: Sequence[Axis]) -> dict[str, dict[str,
         for name in settings:
             if name not in known or known[name].spec.group != "machine" or known[name].spec.in_identity:
                 raise ConfigError(
-                    f"machine names {name}, which is no setting of the machine alone; see scan --help-all."
+                    f"machine names {name}, which is no setting of the machine alone; see byrote {config.measurement} "
+                    "--help-all."
                 )
         found[model] = settings
     return found
@@ -158,7 +231,8 @@ def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any], *, place
     machine settings of the file's models are left out then. Other changes are named in `changed`, since a number that
     was published under other settings may be another quantity.
     """
-    (config, axes), known = _config_and_axes(values, place=place), options_of(RunConfig)
+    config, axes = config_and_axes(values, place=place)
+    known = cell_options(config.measurement)
     stand_ins = {
         axis.name: dict(zip(axis.values, changes.get(axis.name, axis.values), strict=False))
         for axis in axes
@@ -172,7 +246,7 @@ def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any], *, place
     words = tuple(
         f"{name} is {_in_words(value)} instead of {_in_words(values[name]) if name in values else 'the default'}"
         for name, value in changes.items()
-        if name not in PLACES and value != values.get(name) and (name not in known or known[name].spec.in_identity)
+        if name not in PLACES and value != values.get(name) and (name not in known or _decides_numbers(known[name]))
     )
     machine = [] if "model" in changes else [
         ", ".join(part for part in entry.split(",") if part.partition("=")[0].strip() not in changes) or "device=auto"
@@ -182,6 +256,11 @@ def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any], *, place
         {"machine": machine} if machine else {}
     )
     return kept | dict(changes) | {"published": published, "changed": [*config.changed, *words]}
+
+
+def _decides_numbers(one: Option) -> bool:
+    """An audit goes on under another limit of turns, and finds more."""
+    return one.spec.in_identity or one.spec.group == "audit"
 
 
 def _in_words(value: Any) -> str:
@@ -232,7 +311,7 @@ def _axis_values(values: Mapping[str, Any], config: StudyConfig) -> dict[str, li
     """Every scan option that has a list where it takes one value; models, texts and policies always."""
     if not values.get("model"):
         raise ConfigError("model is missing; give the study one model or a list of them.")
-    known = options_of(RunConfig)
+    known = cell_options(config.measurement)
     axes: dict[str, list[str]] = {}
     for name, value in values.items():
         if name == "model" or (name in known and isinstance(value, list) and not known[name].kind.is_list):
@@ -260,9 +339,9 @@ def _capacities(axes: Sequence[Axis], fixed: Mapping[str, Any]) -> dict[str, int
     }
 
 
-def _scan_of(cell: Cell, fixed: Mapping[str, Any]) -> RunConfig:
-    """The options of a cell's scan, checked; an error names the cell."""
-    values = dict(fixed)
+def _config_of(cell: Cell, fixed: Mapping[str, Any], measurement: str, *, place: str) -> CellConfig:
+    """The options of a cell, checked; an error names the cell. Its folder is that of the study that is run."""
+    values = dict(fixed) | {"out": cell.name}
     for name, value in cell.settings.items():
         if name == "policy":
             policy = parse_policy(value)
@@ -271,8 +350,15 @@ def _scan_of(cell: Cell, fixed: Mapping[str, Any]) -> RunConfig:
             values["text"] = [value]
         else:
             values[name] = value
+    for one in cell_options(measurement).values():
+        if one.owner is not None and one.name in values:
+            values[one.owner] = dict(values.get(one.owner, {})) | {one.name: values.pop(one.name)}
     try:
-        return RunConfig(**values)
+        made = [
+            build(home, {name: value for name, value in values.items() if name in options_of(home)}, place=place)
+            for home in HOMES[measurement]
+        ]
+        return AuditCell(*made) if measurement == "audit" else made[0]
     except ConfigError as error:
         raise ConfigError(f"cell {cell.name}: {error}") from error
 
@@ -289,13 +375,6 @@ def recipe_file(name: str) -> Path:
     return known[name]
 
 
-def file_of(given: Path) -> Path:
-    """The file of a study as it was given: a path, or where there is none the name of a recipe."""
-    path = given.expanduser()
-    is_path = path.exists() or path.suffix or len(path.parts) != 1
-    return path if is_path else recipe_file(path.name)
-
-
 SMALL: dict[str, tuple[str, str]] = {
     "prefix_tokens": ("12", "20"),
     "suffix_tokens": ("8", "10"),
@@ -306,16 +385,24 @@ SMALL: dict[str, tuple[str, str]] = {
     "montecarlo_samples": ("60", "60"),
     "sample": ("10", "10"),
     "screen_min_windows": ("4", "4"),
+    "prior_prefixes": ("20", "20"),
+    "prefix_words": ("12", "12"),
+    "target_words": ("8", "8"),
+    "max_turns": ("2", "2"),
 }
 """Option → the value in a smoke test, and the second one where it is an axis."""
-PLACES = ("model", "text", "texts", "control", "pairs", "revision", "out", "device", "dtype", "limit", "machine")
+PLACES = (
+    "model", "text", "texts", "book", "control", "pairs", "prior_text", "spans", "endpoint", "revision", "out",
+    "device", "dtype", "limit", "machine",
+)  # fmt: skip
 
 
 def shrunk(
     values: Mapping[str, Any], *, models: tuple[str, ...], texts: tuple[str, ...], control: str
 ) -> dict[str, Any]:
     """The values of a study's file, small, and about these models and texts instead of its own."""
-    small: dict[str, Any] = {name: first for name, (first, _) in SMALL.items() if name not in SAMPLING}
+    known = cell_options(values.get("measurement", "scan"))
+    small: dict[str, Any] = {name: first for name, (first, _) in SMALL.items() if name in known}
     for name, value in values.items():
         if name in ("published", "sweep"):
             small[name] = value
@@ -327,5 +414,11 @@ def shrunk(
     small |= {"model": list(models[: min(wanted, 2)]), "control": [control], "device": "cpu"}
     about = f"A smoke test on tiny models, whose numbers stand for nothing. {values.get('about') or ''}"
     small["about"] = about.strip()
+    if "prior_text" in known:
+        return small | {"text": list(texts), "prior_text": list(texts)}
+    if "book" in known:
+        books = texts[:2] if isinstance(values.get("book"), list) else texts[:1]
+        local = {"style": "text", "continue_prompt": "plain", "request_fields": "{}"}
+        return small | local | {"book": list(books), "frequency_penalty": "none", "presence_penalty": "none"}
     is_axis = isinstance(values.get("texts"), list) and len(values["texts"]) > 1
     return small | ({"texts": list(texts[:2])} if is_axis else {"text": list(texts)})

@@ -56,10 +56,11 @@ class Published(Settled):
     @property
     def measure_words(self) -> str:
         """The measure with its parameters."""
+        whole = MEASURES[self.measure].whole or self.among
         return MEASURES[self.measure].words.format(
             edits="the edit budget" if self.edits is None else self.edits, at=f"{self.at:g}", metrics=self.metrics,
             p=f"{self.probability:g}", n=f"{self.queries:,.0f}", policy=f" under {self.policy}" if self.policy else "",
-        ) + (f" (of those {self.among})" if self.among != "all" and self.unit != "count" else "")  # fmt: skip
+        ) + (f" (of those {whole})" if whole != "all" and self.unit != "count" else "")  # fmt: skip
 
     def words(self, value: float) -> str:
         """A number of this kind as a paper prints it."""
@@ -67,7 +68,9 @@ class Published(Settled):
             return "–"
         if self.unit == "count":
             return integer(round(value))
-        return f"{100 * value:.2f} %" if self.unit == "share" else f"{value:.4g}"
+        if self.unit == "share":
+            return f"{100 * value:.2f} %"
+        return f"{value:.6g}" if value >= 100 else f"{value:.4g}"
 
 
 def expanded(blocks: Any, axes: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
@@ -149,7 +152,11 @@ class Quantity(NamedTuple):
     words: str
     unit: Literal["count", "number"]
     """What a number without % is."""
-    find: Callable[[CellSide, Published], Answer]
+    find: Callable[[CellSide, Published], Answer] | None = None
+    """None for what prior runs and audits record by the measure's name."""
+    of: Literal["scan", "prior", "audit"] = "scan"
+    whole: str = ""
+    """What a recorded count is a share of."""
 
 
 class Reading(NamedTuple):
@@ -159,11 +166,20 @@ class Reading(NamedTuple):
     """With its interval, where the value is a count or share of windows."""
 
 
+def read_recorded(numbers: Mapping[str, float | None], row: Published) -> Reading | None:
+    """The number of a prior run or an audit, from those it recorded; None where it recorded none."""
+    value, whole = numbers.get(row.measure), numbers.get(MEASURES[row.measure].whole)
+    if value is None or row.unit != "share":
+        return None if value is None else Reading(float(value), None)
+    return Reading(value / whole if whole else np.nan, None)
+
+
 def read_measure(side: CellSide, row: Published) -> Reading | None:
     """The cell's own number; None where it was not measured, and where the side has no windows."""
-    if not len(side.population):
+    find = MEASURES[row.measure].find
+    if find is None or not len(side.population):
         return None
-    found, rows = MEASURES[row.measure].find(side, row), among(side, row)
+    found, rows = find(side, row), among(side, row)
     if found is None or rows is None:
         return None
     if not isinstance(found, np.ndarray):
@@ -342,5 +358,19 @@ MEASURES: dict[str, Quantity] = {
     "queries_to_greedy": Quantity("least n whose rate at p = {p} is above greedy", "number", _queries_to_greedy),
     "mc_ratio": Quantity("search alone over plain sampling, median of windows", "number", _mc_ratio),
     "posthoc": Quantity("{metrics} of what the search returned, ≥ τ", "count", _posthoc),
+    "suffixes": Quantity("suffixes scored", "count", of="prior"),
+    "extractable": Quantity("P(s|p) > m", "count", of="prior", whole="suffixes"),
+    "prior_aware": Quantity("P(s|p)/P(s) > n, estimates taken as exact", "count", of="prior", whole="extractable"),
+    "common": Quantity("P(s|p)/P(s) ≤ n, estimates taken as exact", "count", of="prior", whole="extractable"),
+    "similarity": Quantity("largest share of the target in one run of words, phase 1", "number", of="audit"),
+    "instruction": Quantity("number of the instruction that gave it", "count", of="audit"),
+    "book_words": Quantity("words of the book", "count", of="audit"),
+    "generated_words": Quantity("words of the generation", "count", of="audit"),
+    "matched_words": Quantity("words in near-verbatim blocks", "count", of="audit"),
+    "nv_recall": Quantity("matched words over words of the book", "number", of="audit"),
+    "longest_block": Quantity("matched words of the longest block", "count", of="audit"),
+    "requests": Quantity("requests of phase 2 that brought text", "count", of="audit"),
+    "cost": Quantity("cost of all requests", "number", of="audit"),
+    "cost_with_assumed_cache": Quantity("the same with an assumed cache", "number", of="audit"),
 }
 """Every quantity that a published number can be."""

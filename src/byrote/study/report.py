@@ -16,8 +16,9 @@ from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Sect
 from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
 from byrote.stats.compare import Comparison
 from byrote.study.compare import PairedCells, paired_cells
-from byrote.study.published import CellSide, read_measure
-from byrote.study.run import MeasuredCell, StudyView, read_study
+from byrote.study.published import CellSide, read_measure, read_recorded
+from byrote.study.recorded import compared, numbers_of
+from byrote.study.run import MeasuredCell, RecordedCell, StudyView, read_study
 from byrote.types import Split
 
 QUERIES = (1.0, 100.0, 10_000.0)
@@ -30,16 +31,16 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
 
 def study_content(study: StudyView) -> Content:
     swept = [f"{axis.name.replace('_', ' ')} ({len(axis.values)})" for axis in study.swept]
-    missing = study.planned - len(study.cells)
-    if not study.cells:
+    finished = len(study.cells) + len(study.recorded)
+    missing = study.planned - finished
+    if not finished:
         raise RunError(f"{study.path} has no finished cell yet; run the study again to go on.")
-    pairs = paired_cells(study)
-    return Content(
+    common = Content(
         kind="study",
         label=study.path.name,
         headline=study.config.about or f"A study of {plural(study.planned, 'cell')} over {listed(swept) or 'no axis'}",
         date=None if study.manifest is None else str(study.manifest["written_at"])[:10],
-        facts=(("cells", f"{len(study.cells)} of {study.planned}"), ("axes", listed(swept, most=9))),
+        facts=(("cells", f"{finished} of {study.planned}"), ("axes", listed(swept, most=9))),
         notices=(
             *((f"{plural(missing, 'cell')} not measured yet; run the study again to go on.",) if missing else ()),
             *(
@@ -47,10 +48,18 @@ def study_content(study: StudyView) -> Content:
                 for words in study.config.changed
             ),
         ),
+        manifests=() if study.manifest is None else ((study.path.name, json.dumps(study.manifest, indent=2)),),
+    )
+    if study.recorded:
+        found = compared(study)
+        tables = (*published_cells(study), costs_table(study), *found.tables)
+        return replace(common, tables=tables, sentences=found.sentences, draw=found.draw)
+    pairs = paired_cells(study)
+    return replace(
+        common,
         tables=(*published_cells(study), cells_table(study), *pairs_table(study, pairs), *policies_table(study)),
         sentences=pairing_sentences(study, pairs),
         draw=lambda: _draw(study),
-        manifests=() if study.manifest is None else ((study.path.name, json.dumps(study.manifest, indent=2)),),
     )
 
 
@@ -62,22 +71,27 @@ def _draw(study: StudyView) -> Iterator[Drawing]:
 
 def published_cells(study: StudyView) -> list[Cells]:
     """One row a published number; empty cells where nothing here measures it."""
-    sides: dict[str, dict[str, CellSide]] = {}
+    sides = {split: cell_sides(study, split) for split in Split} if study.config.published else {}
     rows = []
     for one in study.config.published:
         own = [
-            cell.cell.name
-            for cell in study.cells
+            cell
+            for cell in study.cells or study.recorded
             if all(cell.cell.settings.get(axis) == value for axis, value in one.settings.items())
         ]
         here = interval = ""
         if len(own) == 1:
-            known = sides.setdefault(one.split, cell_sides(study, Split(one.split)))
-            if (reading := read_measure(known[own[0]], one)) is not None:
+            (cell,) = own
+            reading = (
+                read_recorded(numbers_of(cell, study.measurement, one.split), one)
+                if isinstance(cell, RecordedCell)
+                else read_measure(sides[Split(one.split)][cell.cell.name], one)
+            )
+            if reading is not None:
                 here = one.words(reading.value)
                 interval = "" if reading.rate is None else interval_words(reading.rate.interval)
-        cell = (one.about or one.where or "all") + (", control" if one.split == "control" else "")
-        rows.append((cell, one.quantity, one.measure_words, one.words(one.value), here, interval, one.source))
+        place = (one.about or one.where or "all") + (", control" if one.split == "control" else "")
+        rows.append((place, one.quantity, one.measure_words, one.words(one.value), here, interval, one.source))
     heads = ("published for", "quantity", "compared with", "published", "here", "95 % interval of the share", "source")
     note = "An empty cell: no cell of this study, or more than one, measures that number."
     return [Cells("published", "Published numbers and these", heads, tuple(rows), note)] if rows else []
@@ -123,6 +137,17 @@ def cells_table(study: StudyView) -> Cells:
     ]
     note = "At most: at 95 % confidence, from bounds and sampled answers; – where these say nothing."
     return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows), note)
+
+
+def costs_table(study: StudyView) -> Cells:
+    """Every prior run or audit and what it took."""
+    unit = "token_evals" if study.measurement == "prior" else "requests"
+    rows = [
+        (study.label_of(one.cell), integer(one.manifest["totals"][unit]), _wall_clock(one.manifest["timings"]))
+        for one in study.recorded
+    ]
+    return Cells("cells", "Every cell", ("cell", unit.replace("token_evals", "token evaluations"), "wall clock"),
+                 tuple(rows))  # fmt: skip
 
 
 def _wall_clock(timings: Mapping[str, float]) -> str:

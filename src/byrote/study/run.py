@@ -1,4 +1,4 @@
-"""Running a study: a scan for every missing cell, each in a run folder of its own, and one row a cell.
+"""Running a study: a run for every missing cell, each in a folder of its own, and one row a cell.
 
 A model is loaded once for all its cells. An interrupted study keeps its finished cells and resumes the unfinished one.
 
@@ -14,8 +14,11 @@ from typing import Any
 import polars as pl
 
 from byrote.errors import RunError
+from byrote.longform.run import perform_audit
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
+from byrote.prior.options import PriorConfig
+from byrote.prior.run import prior_to_folder
 from byrote.progress import Progress, SilentProgress
 from byrote.report.analysis.rates import CriterionRate, rates_by_criterion
 from byrote.report.view import RunView, load_view
@@ -27,7 +30,7 @@ from byrote.store.files import hash_file, make_folder
 from byrote.store.manifest import read_manifest
 from byrote.store.read import StoredRun, read_run, verify_run
 from byrote.store.resume import RunSession
-from byrote.study.plan import Axis, Cell, StudyConfig, StudyPlan, base_cells, make_cells
+from byrote.study.plan import OUTERMOST, AuditCell, Axis, Cell, StudyConfig, StudyPlan, base_cells, make_cells
 
 SHORT = {"prefix_tokens": "prefix", "suffix_tokens": "target", "beam_width": "beam", "edit_budget": "ε ≤"}
 """Axes as labels of lines and rows name them."""
@@ -35,7 +38,7 @@ SHORT = {"prefix_tokens": "prefix", "suffix_tokens": "target", "beam_width": "be
 
 @dataclass(frozen=True)
 class MeasuredCell:
-    """A finished cell with its run and the rates of that run."""
+    """A finished scan of a study, and the rates of that run."""
 
     cell: Cell
     view: RunView
@@ -48,12 +51,25 @@ class MeasuredCell:
 
 
 @dataclass(frozen=True)
+class RecordedCell:
+    """A finished prior run or audit of a study."""
+
+    cell: Cell
+    path: Path
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class StudyView:
     path: Path
+    measurement: str
     axes: tuple[Axis, ...]
     config: StudyConfig
     planned: int
     cells: tuple[MeasuredCell, ...]
+    """Empty unless cells are scans."""
+    recorded: tuple[RecordedCell, ...]
+    """Empty where they are."""
     sampled: Mapping[str, list[dict[str, Any]]]
     """cell → its windows sampled by Monte Carlo."""
     manifest: Mapping[str, Any] | None
@@ -72,7 +88,7 @@ class StudyView:
         """The cell's values on the swept axes, except those named in `without`."""
         parts = [
             axis.label_of(cell.settings[axis.name])
-            if axis.name in ("model", "texts", "policy")
+            if axis.name in (*OUTERMOST, "policy")
             else f"{SHORT.get(axis.name, axis.name.replace('_', ' '))} {cell.settings[axis.name]}"
             for axis in self.swept
             if axis.name not in without
@@ -84,12 +100,16 @@ def read_study(path: Path) -> StudyView:
     """The study in `path`, every cell checked against what the study bound."""
     found = verify_run(path)
     axes, rows = _axes(found.identity), _rows(path)
-    cells, measured, sampled = make_cells(axes), [], {}
+    cells, measured, recorded, sampled = make_cells(axes), [], [], {}
     for cell in cells:
         if cell.name not in rows:
             continue
         _require_measured(path, cell, rows[cell.name])
-        view = load_view(cell_folder(path, cell))
+        folder = cell_folder(path, cell)
+        if found.identity["measurement"] != "scan":
+            recorded.append(RecordedCell(cell, folder, _finished_manifest(folder)))
+            continue
+        view = load_view(folder)
         measured.append(MeasuredCell(cell, view, rates_by_criterion(view.population, view.threshold)))
         if (sampled_folder(path, cell) / "manifest.json").exists():
             samples = read_run(sampled_folder(path, cell))
@@ -97,10 +117,12 @@ def read_study(path: Path) -> StudyView:
                 sampled[cell.name] = samples.results.rows(named=True)
     return StudyView(
         path=Path(path),
+        measurement=found.identity["measurement"],
         axes=axes,
         config=StudyConfig(**(found.manifest["config"] if found.manifest else {})),
         planned=len(cells),
         cells=tuple(measured),
+        recorded=tuple(recorded),
         sampled=sampled,
         manifest=found.manifest,
     )
@@ -140,11 +162,11 @@ CELL_COLUMNS: Schema = (
     Column("settings", "text", is_required=True),
     Column("run_id", "text", is_required=True),
     Column("weights_hash", "text"),
-    Column("windows", "int64", is_required=True),
-    Column("token_evals", "int64", is_required=True),
+    Column("windows", "int64"),
+    Column("token_evals", "int64"),
     Column("manifest_sha256", "text", is_required=True),
 )
-"""`window_id` is the cell's name."""
+"""`window_id` is the cell's name. Audits have neither windows nor token evaluations."""
 Say = Callable[[str], None]
 
 
@@ -173,7 +195,7 @@ def run_study(
         for number, cell in enumerate(plan.cells, start=1):
             if cell.name not in finished:
                 say(f"cell {number} of {len(plan.cells)}: {cell.name}")
-                runner.scan(cell)
+                runner.measure(cell)
                 session.add(_cell_row(cell, cell_folder(out, cell)))
             if cell in base:  # at once, while the model is loaded
                 sampled.append(runner.sample(cell))
@@ -202,21 +224,27 @@ class _CellRunner:
     _model: LanguageModel | None = field(default=None, init=False)
     _loaded_with: dict[str, Any] = field(default_factory=dict, init=False)
 
-    def scan(self, cell: Cell) -> None:
-        """Make the cell's run, or resume it. A server, and the workers of a cluster, are opened by the scan itself."""
-        config = replace(self.plan.scans[cell.name], out=str(cell_folder(self.out, cell)))
-        is_here = not config.is_served and config.executor == "local"
+    def measure(self, cell: Cell) -> None:
+        """Make the cell's run, or resume it. Servers, and the workers of a cluster, are opened by the run itself."""
+        config, folder = self.plan.configs[cell.name], cell_folder(self.out, cell)
+        if isinstance(config, AuditCell):
+            perform_audit(replace(config.command, out=folder), config.options, command_line=tuple(self.command_line))
+            return
+        config = replace(config, out=str(folder))
+        is_elsewhere = isinstance(config, RunConfig) and (config.is_served or config.executor != "local")
         with self.progress.phase(f"loading {config.model}"):
-            model = self._load(config) if is_here else None
-        result = scan_to_folder(
-            config, progress=self.progress, command_line=self.command_line, fresh=self.fresh, model=model
-        )
-        for words in result.notes:
+            model = None if is_elsewhere else self._load(config)
+        how: dict[str, Any] = {"progress": self.progress, "command_line": self.command_line, "fresh": self.fresh}
+        if isinstance(config, PriorConfig):
+            prior_to_folder(config, model=model, say=self.say, **how)
+            return
+        for words in scan_to_folder(config, model=model, **how).notes:
             self.say(words)
 
     def sample(self, cell: Cell) -> Path | None:
         """The manifest of the cell's samples, drawn as by `byrote mc`; None where no window is extractable."""
-        config, run = self.plan.scans[cell.name], read_run(cell_folder(self.out, cell))
+        config, run = self.plan.configs[cell.name], read_run(cell_folder(self.out, cell))
+        assert isinstance(config, RunConfig)  # the plan has no sampling for others
         window_ids = _windows_to_sample(run.results, config.threshold, self.plan.config.montecarlo_windows)
         if not window_ids:
             return None
@@ -242,8 +270,8 @@ class _CellRunner:
             )
         return manifest
 
-    def _load(self, config: RunConfig) -> LanguageModel:
-        wanted = config.loading | {"model": config.model, "compile": config.compile}
+    def _load(self, config: RunConfig | PriorConfig) -> LanguageModel:
+        wanted = config.loading | {"model": config.model, "compile": isinstance(config, RunConfig) and config.compile}
         if self._model is None or self._loaded_with != wanted:
             self._model = None  # before the next one comes: two may not fit
             self._model, self._loaded_with = open_model(config.model, **config.loading), wanted
@@ -269,8 +297,8 @@ def _cell_row(cell: Cell, folder: Path) -> dict[str, Any]:
         "settings": json.dumps(dict(cell.settings), ensure_ascii=False),
         "run_id": manifest["run_id"],
         "weights_hash": manifest["model"].get("weights_hash"),
-        "windows": manifest["totals"]["windows"],
-        "token_evals": manifest["totals"]["token_evals"],
+        "windows": manifest["totals"].get("windows"),
+        "token_evals": manifest["totals"].get("token_evals"),
         "manifest_sha256": hash_file(folder / "manifest.json"),
     }
 
@@ -292,7 +320,7 @@ def _complete(
         "timings": {"measuring_seconds": sum(content["timings"]["measuring_seconds"] for content in contents)},
         "totals": {
             "cells": len(plan.cells),
-            "token_evals": sum(content["totals"]["token_evals"] for content in contents),
+            "token_evals": sum(content["totals"].get("token_evals", 0) for content in contents),
         },
         **plan.identity(),
     }
@@ -305,7 +333,7 @@ def require_same_sources(cells: Sequence[Cell], manifests: Sequence[Mapping[str,
     not compare the old with the new."""
     seen: dict[str, tuple[str, str]] = {}
     for cell, manifest in zip(cells, manifests, strict=True):
-        given = cell.settings.get("texts", "all")
+        given = cell.settings.get("texts", cell.settings.get("book", "all"))
         hashes = {f"text {name}": entry["content_hash"] for name, entry in manifest["texts"].items()}
         hashes[f"the set of texts ({given})"] = ", ".join(sorted(manifest["texts"]))
         hashes[f"model {manifest['model']['name']}"] = str(manifest["model"].get("weights_hash"))
