@@ -14,14 +14,15 @@ incomplete is dropped.
 
 import codecs
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from byrote.distance.base import UNREACHABLE, Advanced, Viability, padded_rows
-from byrote.normal_form import FORMS, LONGEST_FORM, normalised_piece
+from byrote.normal_form import FORMS, LONGEST_FORM, normalised, normalised_piece
 
 BLANK, DASH, REPLACEMENT = ord(" "), ord("-"), 0xFFFD
 
@@ -92,13 +93,18 @@ class TokenTexts:
         )
 
     def on(self, device: torch.device) -> "TokenTexts":
-        parts = [getattr(self, field.name) for field in fields(self)]
-        return TokenTexts(*(part.to(device) if isinstance(part, Tensor) else part for part in parts))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors: dict[str, Any] = {name: one.to(device) for name, one in values.items() if isinstance(one, Tensor)}
+        return replace(self, **tensors)
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of these tokens, an incomplete character at its end dropped."""
         joined = b"".join(self.pieces[token] or b"" for token in token_ids)
         return codecs.getincrementaldecoder("utf-8")("replace").decode(joined)
+
+    def writes(self, token_ids: Sequence[int], text: str) -> bool:
+        """Whether these tokens are that text; a tokenizer may lack one of its characters."""
+        return normalised(self.text(token_ids)).startswith(normalised(text))
 
 
 _CONTINUATION = bytes(range(0x80, 0xC0))
@@ -167,11 +173,15 @@ class TextDistance(Viability):
         last = torch.where((last == BLANK) | (last == DASH), last, 0)
         further = torch.stack([done, last, bits, missing]).to(torch.int16)
         return Advanced(
-            torch.cat([row, further]).unflatten(1, tokens.shape).permute(1, 2, 3, 0),
+            torch.cat([row, further]).reshape(-1, *tokens.shape).permute(1, 2, 3, 0),
             least.view(tokens.shape),
             is_complete.view(tokens.shape),
             self.if_ended(state, lengths[:, None]),
         )
+
+    def characters(self, state: Tensor) -> Tensor:
+        """i of states [..., width]."""
+        return state[..., self._band]
 
     def if_ended(self, state: Tensor, lengths: Tensor) -> Tensor:
         """D[i, L] of answers in these states [..., width] whose targets have so many characters [...]."""
@@ -197,9 +207,9 @@ class TextDistance(Viability):
         rest = texts.rows[tokens, taken]
         is_whole, goes_on = was_begun & (missing == 0), texts.sizes[tokens] > taken
         is_broken = was_begun & (missing > 0) & goes_on
-        place = torch.searchsorted(texts.points, bits.int()).clamp(max=len(texts.points) - 1)
+        known = torch.searchsorted(texts.points, bits.int()).clamp(max=len(texts.points) - 1)
         alone = torch.nn.functional.pad(bits[:, None].int(), (0, LONGEST_FORM - 1), value=-1)
-        form = torch.where((texts.points[place] == bits)[:, None], texts.forms[place], alone)
+        form = torch.where((texts.points[known] == bits)[:, None], texts.forms[known], alone)
         form = torch.where(is_whole[:, None], form, -1)
         form[:, 0] = torch.where(is_broken, REPLACEMENT, form[:, 0])
         is_settled = (missing == 0) | is_broken
