@@ -90,7 +90,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """One continuation (of exactly T tokens, where tokens are compared) with its probability under the policy and its distance to the target."""
+    """An accepted continuation, of exactly T tokens where tokens are compared: its probability under the policy and its
+    distance to the target."""
 
     token_ids: tuple[int, ...]
     log_p: float

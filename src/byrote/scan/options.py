@@ -146,7 +146,8 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     beam_width: int = option(20, "Beams kept per step.", group="search", at_least=1)
     edit_budget: int | None = option(
-        None, "Edits within which a continuation counts as near-verbatim (ε), in the unit of the run.", group="search", at_least=0,
+        None, "Edits (of tokens, or characters with unit text) within which a continuation is near-verbatim (ε).",
+        group="search", at_least=0,
         is_common=True, aliases=("--epsilon",),
         default_words="a tenth of the suffix, rounded down; of pairs, of the shortest",
     )  # fmt: skip

@@ -308,7 +308,9 @@ class _TextRule:
         return distances
 
     def are_complete(self, states: Ints, targets: Ints) -> NDArray[np.bool_]:
-        complete: NDArray[np.bool_] = self._rule.characters(torch.from_numpy(states)).numpy() >= (targets >= 0).sum(1)
+        """Of states [answers, tokens, width], by the answers' targets."""
+        characters = self._rule.characters(torch.from_numpy(states)).numpy()
+        complete: NDArray[np.bool_] = characters >= (targets >= 0).sum(1)[:, None]
         return complete
 
 
@@ -410,19 +412,23 @@ class _Answers:
         """Begin the answers of this lane: along the target up to where the choice [windows, longest] is another.
         `along`: the states of the text rule there."""
         answers = np.flatnonzero(self.lanes == lane)
-        choices, lengths = choices.astype(np.int64), self.lengths[answers, None]
+        choices, ends = choices.astype(np.int64), self.lengths[answers]
+        is_complete = np.arange(self.longest + 1) >= ends[:, None]  # after so many tokens of the target
+        if self.rule is not None and along is not None:
+            # They may cover its characters before the last one, or not at all.
+            is_complete = self.rule.are_complete(along, self.targets[answers])
+            ends = np.where(is_complete.any(1), is_complete.argmax(1), ends)
         targets, places = self.chains[answers, 1:], np.arange(self.longest)
-        is_early_end = np.isin(choices, self.eos) & (places < lengths - 1)
-        leaves = ((choices != targets) | is_early_end) & (places < lengths)
-        left_at = np.where(leaves.any(1), leaves.argmax(1), self.lengths[answers])
+        is_early_end = np.isin(choices, self.eos) & (places < ends[:, None] - 1)
+        leaves = ((choices != targets) | is_early_end) & (places < ends[:, None])
+        left_at = np.where(leaves.any(1), leaves.argmax(1), ends)
         self.tokens[answers] = np.where(places < left_at[:, None], targets, -1)
         self.counts[answers] = left_at
-        is_whole = left_at == self.lengths[answers]
-        if self.rule is None or along is None:
-            self.rows[answers] = np.abs(left_at[:, None] - np.arange(self.longest + 1))
-        else:
-            self.rows[answers] = along[np.arange(len(answers)), left_at]
-            is_whole &= self.rule.are_complete(self.rows[answers], self.targets[answers])
+        rows = np.arange(len(answers))
+        self.rows[answers] = (
+            np.abs(left_at[:, None] - np.arange(self.longest + 1)) if along is None else along[rows, left_at]
+        )
+        is_whole = is_complete[rows, left_at]
         self.log_p[answers] = np.where(places < left_at[:, None], log_probs, 0.0).sum(1)
         self.has_ended[answers] = is_whole
         (others,) = np.nonzero(~is_whole)
