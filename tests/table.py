@@ -7,10 +7,12 @@ model the judge of the engine as well as the oracle for enumeration.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from byrote.distance.text import TokenTexts
 from byrote.errors import ConfigError
 from byrote.models.base import TreeBatch, WindowScores
 from byrote.models.history import EntryMemory
@@ -36,7 +38,10 @@ class TableModel:
         *,
         explicit: Mapping[tuple[int, ...], Sequence[float]] | None = None,
         eos_ids: frozenset[int] = frozenset(),
+        pieces: Sequence[bytes | None] | None = None,
     ) -> None:
+        """`pieces`: UTF-8 of every token."""
+        self._pieces = pieces
         if table.ndim != 2 or 0 in table.shape:
             raise ConfigError(f"a table of logits needs shape [rows, vocabulary], not {tuple(table.shape)}.")
         self._hashed_rows = table.shape[0]
@@ -51,15 +56,27 @@ class TableModel:
 
     @classmethod
     def random(
-        cls, seed: int, *, vocab_size: int, rows: int = 4096, spread: float = 2.0, eos_ids: frozenset[int] = frozenset()
+        cls,
+        seed: int,
+        *,
+        vocab_size: int,
+        rows: int = 4096,
+        spread: float = 2.0,
+        eos_ids: frozenset[int] = frozenset(),
+        pieces: Sequence[bytes | None] | None = None,
     ) -> "TableModel":
         """Logits drawn from a normal distribution of standard deviation `spread`; larger is more peaked."""
         generator = torch.Generator().manual_seed(seed)
-        return cls(torch.randn(rows, vocab_size, generator=generator) * spread, eos_ids=eos_ids)
+        return cls(torch.randn(rows, vocab_size, generator=generator) * spread, eos_ids=eos_ids, pieces=pieces)
 
     @property
     def vocab_size(self) -> int:
         return int(self._table.shape[1])
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        assert self._pieces is not None, "tokens of this table have no text"
+        return TokenTexts.of(self._pieces)
 
     @property
     def device(self) -> torch.device:

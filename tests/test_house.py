@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "byrote"
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
-BASE = {"types", "verdict", "errors", "files", "printable", "random_order"}
+BASE = {"types", "verdict", "errors", "files", "printable", "random_order", "normal_form"}
 NUMBERS = BASE | {"policy", "distance"}
 COMPUTING = NUMBERS | {"models", "search", "explore"}
 SHARED = COMPUTING | {"options", "progress", "corpus", "store", "stats", "report"}
@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "printable": set(),
+    "normal_form": set(),
     "random_order": {"types"},
     "options": BASE,
     "policy": BASE,
@@ -49,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
 
 BARE_ROOMS = {
     "types",
+    "normal_form",
     "verdict",
     "errors",
     "files",

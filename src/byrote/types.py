@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 # Choices of options; there is no second list of them.
 DistanceName = Literal["levenshtein", "hamming", "none"]
 ViabilityName = Literal["exact", "published"]
+UnitName = Literal["tokens", "text"]
 RankName = Literal["mass", "screen_score"]
 StopRuleName = Literal["mass", "published"]
 BosRule = Literal["auto", "always", "never"]
@@ -70,6 +71,8 @@ class Window:
     """What the model is given where a prompt stands around the prefix; None: the prefix alone."""
     passage_ids: tuple[int, ...] = ()
     """The tokens after the suffix, of a window that was cut for a long passage."""
+    suffix_text: str | None = None
+    """The characters of the suffix, of a window whose answers are compared as text."""
 
     @property
     def context_ids(self) -> tuple[int, ...]:
@@ -87,7 +90,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """One continuation of exactly T tokens with its probability under the policy and its distance to the target."""
+    """An accepted continuation, of exactly T tokens where tokens are compared: its probability under the policy and its
+    distance to the target."""
 
     token_ids: tuple[int, ...]
     log_p: float

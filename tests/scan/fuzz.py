@@ -258,12 +258,12 @@ def check_case(case: Case, tally: Tally) -> None:
             _check_continuations(case, item, item.near.outcome, tally)
         _note_tightness(case.config, item.near, truths[item.window.window_id][-1], tally)
     tally.holds(sorted(seen) == sorted(window.window_id for window in case.windows), "every window exactly once")
-    _check_answers(answered, tally)
+    check_answers(answered, tally)
     tally.cases += 1
     tally.windows += len(seen)
 
 
-def _check_answers(answered: list[tuple[int, tuple[int, ...], NDArray[np.float64]]], tally: Tally) -> None:
+def check_answers(answered: list[tuple[int, tuple[int, ...], NDArray[np.float64]]], tally: Tally) -> None:
     """Hits of all sampled answers of a case beside the true masses: too few or too many by a chance below 1e-12."""
     if not answered:
         return

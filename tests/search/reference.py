@@ -2,7 +2,7 @@
 
 This version judges the engine. Every variant of the method is here: baseline, Hamming, Levenshtein with the published
 and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by screen score,
-sound bounds, the frontier, bounds under further policies.
+sound bounds, the frontier, bounds under further policies, distances over characters.
 """
 
 import math
@@ -24,6 +24,7 @@ from byrote.search.frontier import Beams, Frontier
 from byrote.search.screen_score import log_score_table
 from byrote.types import Continuation, StopReason
 from byrote.verdict import Bounds
+from tests.distance import plain_text
 
 
 class FrontierNode(NamedTuple):
@@ -69,6 +70,8 @@ class Node(NamedTuple):
     state: Tensor  # [width]
     least: int
     is_verbatim: bool
+    is_final: bool
+    """Whether it is a whole answer."""
     others: tuple[float, ...]
     """Its log-probability under each of the further policies."""
 
@@ -109,15 +112,20 @@ class Ledger:
 
 def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> SearchOutcome:
     """Search one window to the end, to an empty beam, or until the stop rule applies."""
-    viability = options.make_viability()
-    length = len(task.suffix_ids)
+    viability = options.make_viability(model)
+    length = task.most_tokens
     scores = log_score_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
-    root = Node((), 0.0, viability.initial(), 0, True, (0.0,) * len(options.policies))
-    beam, ledger, frontier = [root], Ledger(), list[FrontierNode]()
+    root = Node((), 0.0, viability.initial(), 0, True, False, (0.0,) * len(options.policies))
+    beam, ledger, frontier, finals = [root], Ledger(), list[FrontierNode](), list[Node]()
     for step in range(1, length + 1):
         children = _children(model, task, options, viability, beam, step, ledger)
+        finals += [child for child in children if child.is_final]
+        children = [child for child in children if not child.is_final]
         if step == length:
-            accepted = _accepted(task, options, children, ledger)
+            # Texts of so many tokens that are not complete stay open.
+            ledger.bank += [Open.of(child) for child in children]
+            frontier += [FrontierNode(child.token_ids, child.log_p) for child in children]
+            accepted = _accepted(model, task, options, finals, ledger)
             return _outcome(task, options, StopReason.FINISHED, step, accepted, [], ledger, frontier)
         ranked = sorted(children, key=lambda child: -_rank(child, options, scores, step))  # stable: ties keep order
         heavy = [child for child in ranked if not _is_negligible(child, options)]
@@ -129,10 +137,12 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
         beam.sort(key=lambda child: child.is_verbatim)  # stable: the verbatim path comes last
         ledger.bank += [Open.of(child) for child in pruned]
         frontier += [FrontierNode(child.token_ids, child.log_p) for child in pruned]
-        reason = _stop_reason(model, beam, options, ledger)
+        accepted_mass = math.fsum(math.exp(node.log_p) for node in finals)
+        reason = _stop_reason(model, beam, options, ledger, accepted_mass)
         if reason is not None:
-            # Nothing is certified but the upper bound, which must count what is still in the beam.
-            return _outcome(task, options, reason, step, [], beam, ledger, frontier)
+            # The upper bound must count what is still in the beam.
+            accepted = _accepted(model, task, options, finals, ledger)
+            return _outcome(task, options, reason, step, accepted, beam, ledger, frontier)
         ledger.beams += len(beam)
         ledger.token_evals += sum(not child.is_verbatim for child in beam)
     raise AssertionError("a suffix has at least one token")
@@ -150,7 +160,7 @@ def _children(
     """Viable children of all beams in beam order, then kept order; books what is lost on the way."""
     logits = model.next_logits([task.prefix_ids + node.token_ids for node in beam]).cpu()
     kept = keep(logits, options.policy, cap=options.max_children)
-    padded = viability.pad([task.suffix_ids], len(task.suffix_ids))
+    padded = viability.pad([task.target_chars or task.suffix_ids], len(task.suffix_ids))
     clock = torch.tensor([step])
     others = [keep(logits, policy) for policy in options.policies]
     children: list[Node] = []
@@ -168,24 +178,31 @@ def _children(
             token_ids[None, None],
             padded=padded,
             step=clock,
-            length=torch.tensor([len(task.suffix_ids)]),
+            length=torch.tensor([task.most_tokens]),
         )
         for place, token in enumerate(token_ids.tolist()):
             log_p = node.log_p + float(log_probs[place])
             if log_p == -math.inf:
                 continue
-            least = int(advanced.least[0, 0, place])
-            if token in model.eos_ids and step < len(task.suffix_ids):
-                ledger.eos += math.exp(log_p)
-            elif least > options.edit_budget:
+            least, is_final = int(advanced.least[0, 0, place]), bool(advanced.is_complete[0, 0, place])
+            if token in model.eos_ids and not is_final:
+                # Too soon for a token distance; a text is compared as it is.
+                is_final = advanced.if_ended is not None
+                if advanced.if_ended is not None:
+                    least = int(advanced.if_ended[0, 0])
+                if not is_final or least > options.edit_budget:
+                    ledger.eos += math.exp(log_p)
+                    continue
+            if least > options.edit_budget:
                 ledger.refuted += math.exp(log_p)
             else:
-                is_verbatim = node.is_verbatim and token == task.suffix_ids[step - 1]
+                is_verbatim = node.is_verbatim and task.suffix_ids[step - 1 : step] == (token,)
+                is_verbatim &= step < len(task.suffix_ids)
                 further = tuple(
                     before + chance.get(token, -math.inf) for before, chance in zip(node.others, chances, strict=True)
                 )
                 path, edits = (*node.token_ids, token), advanced.state[0, 0, place]
-                children.append(Node(path, log_p, edits, least, is_verbatim, further))
+                children.append(Node(path, log_p, edits, least, is_verbatim, is_final, further))
     return children
 
 
@@ -200,9 +217,11 @@ def _is_negligible(child: Node, options: SearchOptions) -> bool:
     return options.negligible > 0 and child.log_p < math.log(options.negligible) and not is_pinned
 
 
-def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, ledger: Ledger) -> StopReason | None:
+def _stop_reason(
+    model: CausalModel, beam: list[Node], options: SearchOptions, ledger: Ledger, accepted: float
+) -> StopReason | None:
     if not beam:
-        return StopReason.BEAM_EMPTY
+        return StopReason.FINISHED if accepted else StopReason.BEAM_EMPTY
     if options.threshold is None:
         return None
     if options.stop_rule == "published":
@@ -212,16 +231,23 @@ def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, l
     # Mass is conserved: the finals weigh at most what the beam weighs now. Below τ the lower bound cannot reach τ;
     # stop once it is also settled whether the upper bound can end below τ.
     beam_mass = math.fsum(math.exp(node.log_p) for node in beam)
-    is_settled = ledger.open_mass >= options.threshold or ledger.open_mass + beam_mass < options.threshold
-    return StopReason.BELOW_THRESHOLD if beam_mass < options.threshold and is_settled else None
+    known = accepted + ledger.open_mass
+    is_settled = known >= options.threshold or known + beam_mass < options.threshold
+    return StopReason.BELOW_THRESHOLD if accepted + beam_mass < options.threshold and is_settled else None
 
 
-def _accepted(task: SearchTask, options: SearchOptions, finals: list[Node], ledger: Ledger) -> list[Accepted]:
-    """All children of the last step within the budget; the baseline takes all and measures them."""
+def _accepted(
+    model: CausalModel, task: SearchTask, options: SearchOptions, finals: list[Node], ledger: Ledger
+) -> list[Accepted]:
+    """All whole answers within the budget; the baseline takes all and measures them."""
     accepted: list[Accepted] = []
     for node in finals:
         measured = hamming if options.distance == "hamming" else levenshtein
-        distance = measured(node.token_ids, task.suffix_ids)
+        if task.target_chars is not None:
+            target = "".join(map(chr, task.target_chars))
+            distance = plain_text.distance_if_ended(model.token_texts.pieces, node.token_ids, target)
+        else:
+            distance = measured(node.token_ids, task.suffix_ids)
         if options.distance == "none" or distance <= options.edit_budget:
             accepted.append(Accepted(Continuation(node.token_ids, node.log_p, distance), node.others))
         else:

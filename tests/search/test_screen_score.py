@@ -22,7 +22,7 @@ def test_table_holds_the_tail_of_every_remaining_stretch_at_twice_the_budget(pro
         for edits in range(budget + 1):
             expected = poisson_binomial_tail(floored[step:], 2 * edits)
             assert math.exp(table[step, edits]) == pytest.approx(expected, rel=1e-9, abs=1e-300)
-    assert screen_scores([probs], budget)[0] == pytest.approx(poisson_binomial_tail(floored, 2 * budget), rel=1e-9)
+    assert screen_scores([probs], [budget])[0] == pytest.approx(poisson_binomial_tail(floored, 2 * budget), rel=1e-9)
 
 
 @given(probabilities, st.integers(0, 4))
@@ -36,10 +36,10 @@ def test_more_budget_and_less_left_to_do_never_lower_the_chance(probs: list[floa
 
 def test_memorized_and_ordinary_text_are_far_apart() -> None:
     """Fifty tokens at 0.9 pass; fifty at 1e-3 do not, at any floor a scan would use."""
-    assert screen_scores([[0.9] * 50], 5)[0] > 0.9
-    assert screen_scores([[1e-3] * 50], 5)[0] < 1e-60
+    assert screen_scores([[0.9] * 50], [5])[0] > 0.9
+    assert screen_scores([[1e-3] * 50], [5])[0] < 1e-60
 
 
 def test_impossible_tokens_are_floored_not_fatal() -> None:
-    assert screen_scores([[0.0] * 3 + [0.95] * 47], 5)[0] > 0.5
+    assert screen_scores([[0.0] * 3 + [0.95] * 47], [5])[0] > 0.5
     assert math.isfinite(log_score_table([0.0] * 50, 5)[0, 0])

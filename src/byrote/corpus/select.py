@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from byrote.corpus import windows as cutting
 from byrote.corpus.pairs import Pair
 from byrote.corpus.read import Document, require_unique_names
+from byrote.corpus.text_windows import TextWindowOptions, cut_text_starts
 from byrote.corpus.windows import (
     ChoiceName,
     Finished,
     Selection,
+    ShortWindow,
     Tally,
     Tokenizer,
     WindowOptions,
@@ -40,6 +42,7 @@ from byrote.types import Split, Window
 Starts = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 DocumentStarts = tuple[Document, Starts]
+CutOptions = WindowOptions | TextWindowOptions
 Group = tuple[Split, str, range]
 """Split and name of a document, and where its windows may begin, or the numbers of its pairs."""
 
@@ -150,7 +153,7 @@ class WindowPlan:
     """
 
     documents: Iterable[Document]
-    options: WindowOptions
+    options: CutOptions
     selection: Selection
 
     def cut(
@@ -188,7 +191,7 @@ class WindowPlan:
                 own = order[first : first + block]
                 by_place = np.lexsort((starts[own], numbers[own]))
                 places = _held_starts(documents, numbers[own[by_place]], starts[own[by_place]])
-                cuts = list(cut_starts(places, tokenizer, self.options, bos_id=bos_id))
+                cuts = list(_cut(places, tokenizer, self.options, bos_id))
                 for place in np.argsort(by_place):
                     cut = cuts[place]
                     if isinstance(cut, Window):
@@ -223,7 +226,7 @@ class WindowPlan:
 
 def plan_windows(
     documents: Iterable[Document],
-    options: WindowOptions,
+    options: CutOptions,
     *,
     limit: int | None = None,
     sample: int | None = None,
@@ -237,7 +240,7 @@ def plan_windows(
 def select_windows(
     documents: Iterable[Document],
     tokenizer: Tokenizer,
-    options: WindowOptions,
+    options: CutOptions,
     *,
     bos_id: int | None,
     limit: int | None = None,
@@ -255,20 +258,20 @@ def select_windows(
     return WindowSet(windows, tally, plan.selection)
 
 
-def require_windows(tally: Tally, options: WindowOptions) -> None:
+def require_windows(tally: Tally, options: CutOptions) -> None:
     """Raise a WindowError with the numbers unless there is at least one window."""
     if tally.windows:
         return
-    need = f"prefix + suffix need {options.cut_prefix} + {options.cut_suffix} = {options.tokens}"
-    short = tally.longest_short
+    short, is_text = tally.longest_short, isinstance(options, TextWindowOptions)
     if short is None:
-        raise WindowError(f"There is no document to cut windows from; {need} tokens of text.")
+        raise WindowError(f"There is no document to cut windows from; {options.needed} of text.")
     where = short.document if short.char_start == 0 else f"{short.document} from character {short.char_start} on"
     others = len(tally.short) - 1
     rest = f" and {others} other document{'s' * (others > 1)} no more" if others else ""
+    lower = "Lower prefix_chars or suffix_chars" if is_text else "Shorten --prefix-tokens or --suffix-tokens"
     raise WindowError(
-        f"{where} has {short.tokens} tokens{rest}; {need}. "
-        "Shorten --prefix-tokens or --suffix-tokens, or give more text."
+        f"{where} has {short.length} {'characters' if is_text else 'tokens'}{rest}; {options.needed}. {lower}, or give "
+        "more text."
     )
 
 
@@ -288,6 +291,14 @@ def _missing(
         documents.append(document)
     none = np.empty(0, np.int64)
     return documents, np.concatenate([none, *numbers]), np.concatenate([none, *places])
+
+
+def _cut(
+    starts: Iterator[WindowStart], tokenizer: Tokenizer, options: CutOptions, bos_id: int | None
+) -> Iterator[Window | ShortWindow]:
+    if isinstance(options, TextWindowOptions):
+        return cut_text_starts(starts, tokenizer, options, bos_id=bos_id)
+    return cut_starts(starts, tokenizer, options, bos_id=bos_id)
 
 
 def _held_starts(documents: Sequence[Document], numbers: Starts, starts: Starts) -> Iterator[WindowStart]:

@@ -73,6 +73,18 @@ class WindowOptions:
         """Tokens that a text must have from a start on."""
         return self.cut_prefix + self.cut_suffix
 
+    @property
+    def needed(self) -> str:
+        """The same in words."""
+        return f"prefix + suffix need {self.cut_prefix} + {self.cut_suffix} = {self.tokens} tokens"
+
+
+class Stride(Protocol):
+    """Options of either kind of windows."""
+
+    @property
+    def stride_chars(self) -> int | None: ...
+
 
 class WindowStart(NamedTuple):
     """Where a window may begin. Cheap: nothing is tokenised yet, and the window may come out short."""
@@ -86,11 +98,12 @@ class WindowStart(NamedTuple):
 
 
 class ShortWindow(NamedTuple):
-    """A start from which the document ends too soon: `tokens` (BOS included) are all there are."""
+    """A start from which the document ends too soon: `length` tokens (BOS included), or characters, are all there
+    are."""
 
     document: str
     char_start: int
-    tokens: int
+    length: int
 
     @property
     def window_id(self) -> str:
@@ -111,7 +124,7 @@ class Tally:
             self.windows[cut.document] += 1
             return
         self.short[cut.document] += 1
-        if self.longest_short is None or cut.tokens > self.longest_short.tokens:
+        if self.longest_short is None or cut.length > self.longest_short.length:
             self.longest_short = cut
 
 
@@ -141,7 +154,7 @@ class WindowSet:
     selection: Selection
 
 
-def count_by_split(documents: Iterable[Document], options: WindowOptions) -> dict[Split, int]:
+def count_by_split(documents: Iterable[Document], options: Stride) -> dict[Split, int]:
     """The starts of each split that has documents, targets first."""
     starts: Counter[Split] = Counter()
     for document in documents:
@@ -154,12 +167,12 @@ def cut_starts(
 ) -> Iterator[Window | ShortWindow]:
     """A window or a ShortWindow for each start, in the same order; tokenised in batches."""
     needed = options.tokens - (0 if bos_id is None else 1)
-    for batch in _batches(starts):
+    for batch in start_batches(starts):
         for start, encoding in zip(batch, _encode_from(batch, tokenizer, needed=needed), strict=True):
             yield _window(start, encoding, options, bos_id=bos_id)
 
 
-def _batches(starts: Iterable[WindowStart]) -> Iterator[list[WindowStart]]:
+def start_batches(starts: Iterable[WindowStart]) -> Iterator[list[WindowStart]]:
     """SLICES_PER_BATCH starts each, or fewer where their texts, which are held meanwhile, are long."""
     batch, texts, characters = list[WindowStart](), set[str](), 0
     for start in starts:
@@ -174,7 +187,7 @@ def _batches(starts: Iterable[WindowStart]) -> Iterator[list[WindowStart]]:
         yield batch
 
 
-def starts_of(document: Document, options: WindowOptions) -> range:
+def starts_of(document: Document, options: Stride) -> range:
     """The characters at which windows of a document may begin."""
     if options.stride_chars is None or not document.characters:
         return range(1)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from byrote.distance.text import TokenTexts
 from byrote.errors import WindowError
 from byrote.models.tokenizer import Tokenizing
 from byrote.policy import Policy
@@ -37,6 +38,10 @@ class CausalModel(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """What the model computes in. Logits leave it in float32 all the same."""
+
+    @property
+    def token_texts(self) -> TokenTexts:
+        """The text of every token, on its device; a ModelError where it cannot be known."""
 
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
         """Raw logits after each history, all of one length. [histories, vocab] float32."""

@@ -32,11 +32,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from byrote.distance.text import TokenTexts
 from byrote.errors import ModelError
 from byrote.models.base import LanguageModel, ModelIdentity, TreeSession, WindowScores
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.history import History, HistorySession
 from byrote.models.scoring import score_by_histories
+from byrote.models.token_texts import token_texts_of
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer
 from byrote.models.vllm import VllmModel, open_vllm
 from byrote.policy import Policy
@@ -122,6 +124,12 @@ class OwnModel:
 
     def __repr__(self) -> str:
         return f"<byrote model {self.name}: {self.vocab_size:,} tokens, an object of your own>"
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        if self.tokenizing is None and not (self.has_texts and hasattr(self.model, "decode")):
+            raise ModelError(f"{self.name} has no tokenizer, or no decode, so its answers have no text to compare.")
+        return token_texts_of(self)
 
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
         if not len(histories):

@@ -51,7 +51,7 @@ class Tokenizing:
         # verbose=False: texts longer than the model's context are cut by us, not by the tokenizer.
         out = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         encodings = [_encoding(ids, spans) for ids, spans in zip(out["input_ids"], out["offset_mapping"], strict=True)]
-        spelled = [place for place, encoding in enumerate(encodings) if not self._special.isdisjoint(encoding.ids)]
+        spelled = [place for place, encoding in enumerate(encodings) if not self.special_ids.isdisjoint(encoding.ids)]
         if spelled:
             again = self._without_special.encode_batch([texts[place] for place in spelled], add_special_tokens=False)
             for place, found in zip(spelled, again, strict=True):
@@ -59,7 +59,7 @@ class Tokenizing:
         return encodings
 
     @cached_property
-    def _special(self) -> frozenset[int]:
+    def special_ids(self) -> frozenset[int]:
         added = self.tokenizer.added_tokens_decoder.items()
         return frozenset(self.tokenizer.all_special_ids) | {token for token, entry in added if entry.special}
 
@@ -67,7 +67,7 @@ class Tokenizing:
     def _without_special(self) -> Any:
         """The same tokenizer, the same ids, with special tokens under names that no text spells."""
         backend = self.tokenizer.backend_tokenizer
-        names = {backend.id_to_token(token): f"{UNSPELLABLE}{token}" for token in self._special}
+        names = {backend.id_to_token(token): f"{UNSPELLABLE}{token}" for token in self.special_ids}
         description = json.loads(backend.to_str())
         for entry in description["added_tokens"]:
             entry["content"] = names.get(entry["content"], entry["content"])

@@ -20,10 +20,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from byrote.distance.text import TokenTexts
 from byrote.errors import ModelError
 from byrote.models.base import ModelIdentity
 from byrote.models.hf import files, weights
 from byrote.models.listed import ListedModel, Prompt, Row, RowFiller
+from byrote.models.token_texts import token_texts_of
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer, ids_within
 from byrote.policy import Policy
 
@@ -155,6 +157,10 @@ class VllmModel(ListedModel):
 
     def __repr__(self) -> str:
         return f"<byrote model {self.name}: {self.vocab_size:,} tokens, {self.described.dtype}, in vLLM>"
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        return token_texts_of(self)
 
     @cached_property
     def identity(self) -> ModelIdentity:

@@ -390,7 +390,12 @@ def _require_fitting(windows: Sequence[Window], model: LanguageModel, config: Ru
                 f"{name} has tokens from {min(ids)} to {max(ids)}, and those of {model.name} are 0 to "
                 f"{model.vocab_size - 1}; cut windows with the tokenizer of this model."
             )
-        if "near" in config.measures and suffix <= config.edits:
+        if (config.unit == "text") is not (window.suffix_text is not None):
+            raise ConfigError(
+                f"{name} has {'no' if config.unit == 'text' else 'a'} suffix_text, which unit {config.unit} needs"
+                f"{'' if config.unit == 'text' else ' not'}; read windows and scan them with one unit."
+            )
+        if config.unit == "tokens" and "near" in config.measures and suffix <= config.edits:
             raise ConfigError(
                 f"{name} has a suffix of {suffix} tokens, and everything is within {config.edits} edits of it; "
                 "lower edit_budget, or leave near out of measures."

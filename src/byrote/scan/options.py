@@ -14,10 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from byrote.errors import ConfigError
+from byrote.normal_form import LONGEST_FORM
 from byrote.options import Common, Settled, like, option, options_of, required, settle
 from byrote.scan.measures.membership import MembershipOptions
 from byrote.scan.row import measure_names
-from byrote.types import BosRule, DistanceName, DtypeName, IntervalName, RankName, StopRuleName, ViabilityName
+from byrote.types import (
+    BosRule,
+    DistanceName,
+    DtypeName,
+    IntervalName,
+    RankName,
+    StopRuleName,
+    UnitName,
+    ViabilityName,
+)
 
 if TYPE_CHECKING:  # options are read without waiting for torch
     from byrote.policy import Policy
@@ -32,8 +42,9 @@ ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
 MEASURES = ("greedy", "verbatim", "near")
 """What is measured by default."""
 DialectName = Literal["auto", "vllm", "sglang", "llamacpp"]
-TOKENS_PER_EDIT = 10
-"""The default edit budget has one edit for so many tokens of the suffix: 5 of 50, 1 of 12, none below 10."""
+UNITS_PER_EDIT = 10
+"""The default edit budget has one edit for so many tokens of the suffix, or characters: 5 of 50, 1 of 12, none below
+10."""
 PLAIN = "plain"
 """The prompt that is the prefix alone."""
 ENDPOINT = "endpoint:"
@@ -65,6 +76,17 @@ class RunConfig(MembershipOptions):
     adapter: str | None = like(Common, "adapter")
     prefix_tokens: int = like(Common, "prefix_tokens")
     suffix_tokens: int = like(Common, "suffix_tokens")
+    unit: UnitName = option(
+        "tokens", "What windows and edits are counted in: tokens, or characters of normalised text, which are the same "
+        "for every tokenizer.",
+        group="text", cuts_windows=True,
+    )  # fmt: skip
+    prefix_chars: int = option(
+        200, "Characters of a prefix, with unit=text.", group="text", at_least=1, is_flag=False, cuts_windows=True
+    )
+    suffix_chars: int = option(
+        200, "Characters of a target, likewise.", group="text", at_least=2, is_flag=False, cuts_windows=True
+    )
     cut_prefix_tokens: int | None = option(
         None, "Cut windows with this many prefix tokens and give the model the last of them: runs with the same value "
         "have the same targets after prefixes of any length.",
@@ -124,7 +146,8 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     beam_width: int = option(20, "Beams kept per step.", group="search", at_least=1)
     edit_budget: int | None = option(
-        None, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0,
+        None, "Edits (of tokens, or characters with unit text) within which a continuation is near-verbatim (ε).",
+        group="search", at_least=0,
         is_common=True, aliases=("--epsilon",),
         default_words="a tenth of the suffix, rounded down; of pairs, of the shortest",
     )  # fmt: skip
@@ -339,10 +362,33 @@ class RunConfig(MembershipOptions):
             self._require_bounded()
         if self.passage:
             self._require_blocks()
-        if "near" in self.measures and not self.pairs and self.edits >= self.suffix_tokens:
+        if self.unit == "text":
+            self._require_text()
+        elif "near" in self.measures and not self.pairs and self.edits >= self.suffix_tokens:
             raise ConfigError(
                 f"edit-budget is {self.edits}, but everything is within {self.suffix_tokens} edits of a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
+            )
+
+    def _require_text(self) -> None:
+        """What counts in tokens, or takes every answer for one of T tokens, does not go with text."""
+        named = {
+            "pairs": self.pairs, "passage": self.passage, "posthoc": self.posthoc, "verify": self.verify,
+            "closure": self.closure, "refine": self.refine, "estimate": self.estimate != "off",
+            "distance": self.distance != "levenshtein", "viability": self.viability != "exact",
+            "rank": self.rank != "mass", "greedy": self.greedy == "full",
+            "the unlearning measure": "unlearning" in self.measures,
+        }  # fmt: skip
+        for name, is_given in named.items():
+            if is_given:
+                raise ConfigError(
+                    f"unit is text, but {name} is about answers of as many tokens as the target has; leave {name} out, "
+                    "or measure --unit tokens."
+                )
+        if "near" in self.measures and self.edits >= self.suffix_chars // 2:
+            raise ConfigError(
+                f"edit-budget is {self.edits} characters, but targets have {self.suffix_chars // 2} to "
+                f"{self.suffix_chars}; lower it below {self.suffix_chars // 2}."
             )
 
     def _require_bounded(self) -> None:
@@ -400,6 +446,10 @@ class RunConfig(MembershipOptions):
                 f"limit is {self.limit} and sample is {self.sample}; give --limit for the first windows or --sample "
                 "for random ones, not both."
             )
+        in_tokens = ("prefix_tokens", "suffix_tokens", "cut_prefix_tokens", "cut_suffix_tokens")
+        for name in ("prefix_chars", "suffix_chars") if self.unit == "tokens" else in_tokens:
+            if getattr(self, name) != options_of(type(self))[name].default:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but has no effect with --unit {self.unit}.")
         for name, declared in options_of(type(self)).items():
             value, measure = getattr(self, name), declared.spec.measure
             if measure is not None and value != declared.default and measure not in self.measures:
@@ -474,8 +524,13 @@ class RunConfig(MembershipOptions):
 
     @property
     def edits(self) -> int:
-        """ε: the edit budget, by default ⌊suffix_tokens / 10⌋."""
-        return self.suffix_tokens // TOKENS_PER_EDIT if self.edit_budget is None else self.edit_budget
+        """ε: the edit budget, by default a tenth of the suffix: of its tokens, or with text of its characters."""
+        length = self.suffix_chars if self.unit == "text" else self.suffix_tokens
+        return length // UNITS_PER_EDIT if self.edit_budget is None else self.edit_budget
+
+    def edits_in_tokens(self, tokens: int) -> int:
+        """The edit budget of a target of so many tokens, counted in tokens."""
+        return self.edits * tokens // self.suffix_chars if self.unit == "text" else self.edits
 
     @property
     def sampled_answers(self) -> int:
@@ -530,6 +585,7 @@ class RunConfig(MembershipOptions):
             record_frontier=self.needs_frontier,
             keep_states=self.keeps_states,
             policies=self.bounded_policies,
+            target_chars=LONGEST_FORM * self.suffix_chars if self.unit == "text" else None,
         )
 
     def identity(self) -> dict[str, Any]:

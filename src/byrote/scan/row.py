@@ -52,6 +52,7 @@ def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
     own = (
         VERBATIM,
         VERBATIM_UPPER,
+        GREEDY_HAMMING,
         GREEDY,
         GREEDY_ANSWER,
         sweep,
@@ -115,12 +116,17 @@ def sweep_measure(config: "RunConfig") -> Measure:
     )
 
 
+# Distances are null when the answer was seen to be beyond the budget before it was complete.
+GREEDY_HAMMING = _measure(
+    "greedy_hamming",
+    lambda config: "greedy" in config.measures and config.unit == "tokens",
+    lambda item: item.greedy,
+    greedy_hamming=("int32", lambda answer: answer.hamming),
+)
 GREEDY = _measure(
     "greedy",
     lambda config: "greedy" in config.measures,
     lambda item: item.greedy,
-    # Null when the answer was seen to be beyond the budget before it was complete.
-    greedy_hamming=("int32", lambda answer: answer.hamming),
     greedy_levenshtein=("int32", lambda answer: answer.levenshtein),
     greedy_is_beyond_budget=("bool", lambda answer: answer.is_beyond_budget),
 )

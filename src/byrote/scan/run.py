@@ -553,7 +553,7 @@ def check_fits(model: LanguageModel, config: RunConfig) -> None:
     """Fail before any work when the window or the policy cannot work with this model."""
     for policy in config.scored_policies:
         policy.check_vocabulary(model.vocab_size)
-    if not config.pairs:
+    if not config.pairs and config.unit == "tokens":
         require_positions(model, config.prefix_tokens + max(config.suffix_tokens, config.passage_tokens))
 
 

@@ -9,13 +9,15 @@ from functools import cached_property, lru_cache
 from byrote.corpus.overlap import find_shared, mark_shared
 from byrote.corpus.pairs import Pair, longest_of, pair_windows, read_pairs
 from byrote.corpus.read import Document, read_corpus, require_unique_names
-from byrote.corpus.select import choose_pairs, plan_windows, require_windows
+from byrote.corpus.select import CutOptions, choose_pairs, plan_windows, require_windows
+from byrote.corpus.text_windows import TextWindowOptions
 from byrote.corpus.windows import Finished, Selection, Tally, WindowOptions, WindowSet
 from byrote.errors import ConfigError, WindowError
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.prompts import FURTHER_TOKENS, ScanPrompt, make_prompt
 from byrote.random_order import sample_key
-from byrote.scan.options import TOKENS_PER_EDIT, RunConfig, parse_shard
+from byrote.scan.options import UNITS_PER_EDIT, RunConfig, parse_shard
+from byrote.search.base import TOKENS_PER_TARGET_TOKEN, Limits
 from byrote.store.parts import ByPlace, Order
 from byrote.types import Split, Window
 
@@ -45,9 +47,14 @@ class Source:
     """Tokens of the shortest suffix of all pairs, likewise; windows of texts have the length of the options."""
     prompt: ScanPrompt | None = None
     """What stands around every prefix."""
+    longest: Limits | None = None
+    """Of windows that were cut by characters; those of tokens have the lengths of the options."""
 
     def sized(self, config: RunConfig) -> RunConfig:
         """The options with the token counts of the longest context and suffix: shapes are made for them."""
+        if self.longest is not None:
+            prefix_tokens, suffix_tokens = self.longest
+            return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
         if self.prompt is None or self.pairs is not None:
             return fitted(config, self.pairs)
         return replace(
@@ -107,10 +114,34 @@ def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     source = _of_pairs(pairs, model, config) if pairs else _of_texts(given, model, config)
     if prompt is not None:
         source = _prompted(source, prompt, model, config)
+    if config.unit == "text":
+        source = _measured(source, model)
     if not pairs and all(document.split is Split.TARGET for document in source.documents):
         return source
     shared = find_shared(source.documents)
     return replace(source, cut=lambda tally, finished: mark_shared(source.cut(tally, finished), shared))
+
+
+def _measured(source: Source, model: LanguageModel) -> Source:
+    """The source with the token counts of its longest windows: all are cut once for that. Dropping long ones instead
+    would leave tokenizers with different windows."""
+    longest = Limits(1, 1)
+    for window in source.windows():
+        longest = Limits(*map(max, longest, limits_of([window])))
+    require_positions(
+        model,
+        sum(longest),
+        what="the longest prefix and an answer of twice the tokens of its target may be",
+        advice="Lower prefix_chars or suffix_chars.",
+    )
+    return replace(source, longest=longest)
+
+
+def limits_of(windows: Sequence[Window]) -> Limits:
+    """Tokens of the longest context and of the longest answer that is followed."""
+    prefix_tokens, suffix_tokens = longest_of(windows)
+    is_text = any(window.suffix_text is not None for window in windows)
+    return Limits(prefix_tokens, suffix_tokens * (TOKENS_PER_TARGET_TOKEN if is_text else 1))
 
 
 def _prompted(source: Source, prompt: ScanPrompt, model: LanguageModel, config: RunConfig) -> Source:
@@ -124,8 +155,9 @@ def _prompted(source: Source, prompt: ScanPrompt, model: LanguageModel, config: 
 
     pairs = None if source.pairs is None else list(around(source.pairs))
     prompted = replace(source, cut=cut, pairs=pairs, prompt=prompt)
-    what = f"prompt {prompt.name}, prefix + suffix are"
-    require_positions(model, sum(prompted.sized(config).limits), what=what)
+    if config.unit == "tokens":
+        what = f"prompt {prompt.name}, prefix + suffix are"
+        require_positions(model, sum(prompted.sized(config).limits), what=what)
     return prompted
 
 
@@ -148,7 +180,7 @@ def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
     """
     if not windows:
         return config
-    prefix_tokens, suffix_tokens = longest_of(windows)
+    prefix_tokens, suffix_tokens = limits_of(windows)
     return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens, edit_budget=config.edits)
 
 
@@ -156,22 +188,25 @@ def with_edit_budget(config: RunConfig, shortest: int | None) -> RunConfig:
     """The options with the edit budget as a number. One that was not given is a tenth of the suffix, and where suffixes
     differ in length a tenth of the `shortest`: a budget is never more than a tenth of any suffix."""
     edits = config.edits
-    if config.edit_budget is None and shortest is not None:
-        edits = shortest // TOKENS_PER_EDIT
+    if config.edit_budget is None and shortest is not None and config.unit == "tokens":
+        edits = shortest // UNITS_PER_EDIT
     return replace(config, edit_budget=edits)
 
 
 def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     documents = [one for one in given if isinstance(one, Document)]
     require_unique_names(documents)
-    options = WindowOptions(
-        prefix_tokens=config.prefix_tokens,
-        suffix_tokens=config.suffix_tokens,
-        stride_chars=None if config.whole_documents else config.stride_chars,
-        prefix_room=config.cut_prefix_tokens,
-        suffix_room=config.cut_suffix_tokens,
-        passage_tokens=config.passage_tokens or None,
-    )
+    stride_chars = None if config.whole_documents else config.stride_chars
+    options: CutOptions = TextWindowOptions(config.prefix_chars, config.suffix_chars, stride_chars)
+    if config.unit == "tokens":
+        options = WindowOptions(
+            prefix_tokens=config.prefix_tokens,
+            suffix_tokens=config.suffix_tokens,
+            stride_chars=stride_chars,
+            prefix_room=config.cut_prefix_tokens,
+            suffix_room=config.cut_suffix_tokens,
+            passage_tokens=config.passage_tokens or None,
+        )
     plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
     bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from byrote.distance import Viability, make_viability
+from byrote.distance.text import TextDistance
+from byrote.models.base import CausalModel
+from byrote.normal_form import normalised
 from byrote.policy import Policy
 from byrote.search.frontier import Frontier, SearchedStates
 from byrote.search.tree import Chain, Listing, TokenPair
@@ -42,11 +45,15 @@ class SearchOptions:
     """Return the banked nodes themselves, for estimates and refinement."""
     keep_states: bool
     """Return with every frontier what the model computed above it."""
+    target_chars: int | None = None
+    """Characters of a normalised target, at most: distances are over the characters of answers. None: over tokens."""
     policies: tuple[Policy, ...] = ()
     """Further policies to bound, each of which keeps a part of what is listed after every node; see `under_policies`.
     They steer nothing: beams and the stop rule follow `policy`."""
 
-    def make_viability(self) -> Viability:
+    def make_viability(self, model: CausalModel) -> Viability:
+        if self.target_chars is not None:
+            return TextDistance(self.edit_budget, model.token_texts, longest=self.target_chars)
         return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
 
     @property
@@ -64,11 +71,20 @@ class SearchOptions:
         return self.beam_width + (1 if self.pin_verbatim else 0)
 
 
+TOKENS_PER_TARGET_TOKEN = 2
+"""Tokens that an answer may take to cover the characters of a target, as a multiple of the target's own."""
+
+
 class Limits(NamedTuple):
-    """The longest prefix and suffix of all windows: shapes are fixed by them."""
+    """The longest prefix and the longest answer of all windows: shapes are fixed by them."""
 
     prefix_tokens: int
     suffix_tokens: int
+
+
+def target_chars(suffix_text: str | None) -> tuple[int, ...] | None:
+    """Code points of a normalised target; None where tokens are compared."""
+    return None if suffix_text is None else tuple(map(ord, normalised(suffix_text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +99,13 @@ class SearchTask:
     """Prefix and target, evaluated; without it the engine evaluates them on admission."""
     name: str = ""
     """Names the window in error messages."""
+    target_chars: tuple[int, ...] | None = None
+    """Code points of the normalised target, where distances are over characters."""
+
+    @property
+    def most_tokens(self) -> int:
+        """Of an answer. One of so many tokens that is not complete stays open."""
+        return len(self.suffix_ids) * (1 if self.target_chars is None else TOKENS_PER_TARGET_TOKEN)
 
     @property
     def pair(self) -> TokenPair:

@@ -31,7 +31,7 @@ class BeamState:
     least: Tensor  # [slots, lanes] int16: no completion is nearer to the target than this
     is_verbatim: Tensor  # [slots, lanes] bool
     step: Tensor  # [slots] int64: tokens in `paths`
-    length: Tensor  # [slots] int64: T of each window
+    length: Tensor  # [slots] int64: tokens of an answer, at most
     target: Tensor  # [slots, longest suffix] int64
     padded: Tensor  # [slots, …] int64: target in the viability rule's layout
     log_score: Tensor  # [slots, longest suffix + 1, budget + 1] float64: screen score by tokens done and edits left
@@ -80,9 +80,9 @@ class BeamState:
             least=torch.zeros(count, lanes, dtype=torch.int16),
             is_verbatim=is_verbatim,
             step=torch.zeros(count, dtype=torch.int64),
-            length=torch.tensor([len(suffix) for suffix in suffixes]),
+            length=torch.tensor([task.most_tokens for task in tasks]),
             target=padded_rows(suffixes, longest),
-            padded=viability.pad(suffixes, longest),
+            padded=viability.pad([task.target_chars or task.suffix_ids for task in tasks], longest),
             log_score=log_score,
             accepted=torch.zeros(count, budget + 1, dtype=torch.float64),
             bank=torch.zeros(count, budget + 1, dtype=torch.float64),
@@ -181,7 +181,10 @@ def advance(
     is_accepted, is_viable = is_near & is_final, is_near & ~is_final & ~is_eos
     target = state.target.gather(1, state.step[:, None])  # the token that comes next
     is_verbatim = state.is_verbatim.repeat_interleave(candidates.kept, 1) & (candidates.tokens == target)
-    chosen, alive, is_kept = _choose(state, candidates, is_viable, is_verbatim, options)
+    # Behind the last target token nothing is known of the verbatim path; only in a text it may have to go on.
+    is_verbatim &= (state.step + 1 < (state.target >= 0).sum(-1))[:, None]
+    goes_on = is_viable & (state.step + 1 < state.length)[:, None]
+    chosen, alive, is_kept = _choose(state, candidates, goes_on, is_verbatim, options)
     parents, is_banked = chosen // candidates.kept, is_viable & ~is_kept
     of_policies = chosen[:, None].expand(-1, len(options.policies), -1)
     policy_mass, policy_distance = candidates.policy_log_p.exp(), distance[:, None]

@@ -71,7 +71,7 @@ class Engine:
     def put(self, tasks: Iterable[SearchTask]) -> None:
         """Queue windows; each takes a slot as soon as one is free."""
         for task in tasks:
-            prefix, suffix = len(task.prefix_ids), len(task.suffix_ids)
+            prefix, suffix = len(task.prefix_ids), task.most_tokens
             if not 1 <= prefix <= self.limits.prefix_tokens or not 1 <= suffix <= self.limits.suffix_tokens:
                 raise WindowError(
                     f"window {task.key} has {prefix} + {suffix} tokens; the engine was opened for at most "
@@ -180,7 +180,7 @@ class Stream:
     ) -> None:
         self._options, self._limits, self._counters = options, limits, counters
         self._device, self._dtype = model.device, model.dtype
-        self._viability = options.make_viability()
+        self._viability = options.make_viability(model)
         self._eos_ids = torch.tensor(sorted(model.eos_ids), dtype=torch.int64, device=model.device)
         self._children = options.policy.width(model.vocab_size)
         width = options.listing.width(model.vocab_size)
@@ -192,7 +192,7 @@ class Stream:
         self._shapes = Shapes(Shape(slots, options.lanes, most_entries), on_gpu=self._device.type == "cuda")
         entries = self._shapes.rounded_entries(first_entries(model, options, limits, slots))
         self._session = model.open_tree(slots, entries, longest=sum(limits))
-        self._state = self._fresh([SearchTask(0, (0,), (0,) * limits.suffix_tokens)] * slots)
+        self._state = self._fresh([SearchTask(0, (0,), (0,))] * slots)
         self._verbatim = VerbatimPaths(slots, limits.suffix_tokens, width, self._device)
         self._prefix_tokens = torch.zeros(slots, dtype=torch.int64, device=self._device)
         self._prepared: Prepared | None = None
@@ -323,7 +323,7 @@ class Stream:
             viability=self._viability,
             eos_ids=self._eos_ids,
             children=self._children,
-            completes=any(slot.step + 1 == len(slot.task.suffix_ids) for slot in active),
+            completes=any(slot.task.target_chars or slot.step + 1 == slot.task.most_tokens for slot in active),
         )
         positions = self._prefix_tokens[: len(active)] + advanced.state.step - 1
         reach = self.cache.branch(

@@ -117,7 +117,8 @@ def settled(row: Sequence[float], found: tuple[Continuation, ...], slot: Slot, o
         if slot.record is not None:
             slot.record.stop()
     else:
-        is_whole = slot.step == len(slot.task.suffix_ids)
+        # Answers of a text are complete at any step; those of tokens at the last one.
+        is_whole = slot.step == slot.task.most_tokens or any(accepted)
         reason = StopReason.FINISHED if is_whole else StopReason.BEAM_EMPTY
     return SearchOutcome(
         key=slot.task.key,

@@ -16,16 +16,18 @@ FLOOR = 1e-6
 FAILURES_PER_EDIT = 2
 
 
-def screen_scores(target_probs: Sequence[Sequence[float]], edit_budget: int) -> NDArray[np.float64]:
-    """The score of each window: the chance that at most 2ε of its tokens fail. [windows]"""
+def screen_scores(target_probs: Sequence[Sequence[float]], edit_budgets: Sequence[int]) -> NDArray[np.float64]:
+    """The score of each window: the chance that at most 2ε of its tokens fail, ε its own edit budget. [windows]"""
     longest = max(map(len, target_probs), default=0)
     # A trial that cannot fail changes nothing.
     padded = [(*probs, *(1.0,) * (longest - len(probs))) for probs in target_probs]
     success = np.clip(np.array(padded).reshape(len(padded), longest), FLOOR, 1.0)
-    exactly = np.zeros((len(target_probs), FAILURES_PER_EDIT * edit_budget + 1))
+    failures = FAILURES_PER_EDIT * np.array(edit_budgets, dtype=np.int64)
+    exactly = np.zeros((len(target_probs), failures.max(initial=0) + 1))
     exactly[:, 0] = 1.0
     for step in range(longest):
         _add_trial(exactly, success[:, step, None])
+    exactly[np.arange(exactly.shape[1]) > failures[:, None]] = 0.0
     within: NDArray[np.float64] = np.minimum(exactly.sum(1), 1.0)
     return within
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byrote.distance.text import TokenTexts
 from byrote.models.base import ModelIdentity, TreeSession, WindowScores
 from byrote.models.hf import weights
 from byrote.models.hf.graphs import compile_layers, most_layers_together
@@ -19,6 +20,7 @@ from byrote.models.hf.probe import USUAL_TOKENS, Probed, probe_trees
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
 from byrote.models.scoring import check_weights, score_tokens
+from byrote.models.token_texts import token_texts_of
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer, ids_within
 from byrote.policy import Policy
 
@@ -85,6 +87,10 @@ class HuggingFaceModel(Tokenizing):
         generation = getattr(self.model, "generation_config", None)
         sources = (generation, self.model.config.get_text_config(), self.tokenizer)
         return ids_within(self.vocab_size, *(getattr(source, "eos_token_id", None) for source in sources))
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        return token_texts_of(self)
 
     @torch.inference_mode()
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:

@@ -5,11 +5,13 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from byrote.distance.text import TokenTexts
 from byrote.errors import ConfigError, ModelError
 from byrote.models.base import ModelIdentity
 from byrote.models.hf.files import CONFIG, read_settings, refuse_what_would_run_code
@@ -19,6 +21,7 @@ from byrote.models.served import check
 from byrote.models.served.client import Read, RequestCount, RequestLimits, Server, Unreadable, check_endpoint
 from byrote.models.served.dialects import field, items, token_id
 from byrote.models.served.logprobs import RowCache, RowClient, key_of, packed, unpacked
+from byrote.models.token_texts import token_texts_of
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer, ids_within
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
@@ -67,6 +70,15 @@ class EndpointModel(ListedModel):
         self.sent = client.server.sent
         """What was sent so far, by all openings of the run."""
         self._fingerprint = fingerprint
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        if self.tokenizing is None:
+            raise ModelError(
+                f"{self.name} tokenises for us, but does not list the texts of its tokens, which --unit text compares; "
+                "give --tokenizer FOLDER."
+            )
+        return token_texts_of(self)
 
     def close(self) -> None:
         self.client.server.close()

@@ -10,6 +10,9 @@ answer tokens and the first j target tokens, the least final distance is
     min_j D[t, j] + max(0, t − j)    of a greedy answer, which is compared as it is when it ends early
     min_j D[t, j] + |t − j|          of a sampled answer, a hit only if it has all T tokens
 
+Compared as text, an answer ends with the token that completes it (`distance/text.py`), and is lost where as many tokens
+as a search allows do not.
+
 Most answers end within a few tokens. The few that outlive them move to spare slots of the session, one each, and go on
 in the steps of later chunks: no step is made for a few answers alone, and a window's slot need not have room for all
 tokens of all answers.
@@ -30,12 +33,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from byrote.distance.text import TextDistance
 from byrote.models.base import TreeBatch, TreeModel, TreeSession
 from byrote.models.packing import Nodes, pack, ranges, to_device
 from byrote.models.scoring import require_numbers
+from byrote.normal_form import LONGEST_FORM
 from byrote.policy import Kept, keep
 from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
+from byrote.search.base import TOKENS_PER_TARGET_TOKEN, target_chars
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -100,6 +106,7 @@ class DecodeStage:
         self._samples = config.sampled_answers
         self._cap = config.search_options().max_children
         self._eos = np.array(sorted(model.eos_ids), dtype=np.int64)
+        self._rule = _TextRule(model, config) if config.unit == "text" else None
         self._session: TreeSession | None = None
         self._answers: _Answers | None = None
         """Of all windows with an unfinished one."""
@@ -121,11 +128,12 @@ class DecodeStage:
         numbers = range(self._count, self._count + len(scored))
         self._count += len(scored)
         self._windows |= dict(zip(numbers, scored, strict=True))
-        answers = _Answers.to(scored, numbers, self._points(scored), self._eos, self._config)
+        answers = _Answers.to(scored, numbers, self._points(scored), self._eos, self._config, self._rule)
+        along = None if self._rule is None else self._rule.along(scored, answers.longest)
         if self._has_greedy:
             choices = [item.score.first_choices for item in scored]
             log_probs = [item.score.first_choice_log_probs for item in scored]
-            answers.follow(0, _padded(choices, answers.longest, -1), _padded(log_probs, answers.longest, 0.0))
+            answers.follow(0, _padded(choices, answers.longest, -1), _padded(log_probs, answers.longest, 0.0), along)
         if self._samples:
             pad = torch.nn.utils.rnn.pad_sequence
             parts = zip(*(chain.kept for chain in chains), strict=True)
@@ -137,7 +145,7 @@ class DecodeStage:
                 np.pad(part.cpu().numpy(), ((0, 0), (0, 0), (0, answers.longest - places))) for part in drawn
             )  # [windows, samples, longest]
             for number in range(self._samples):
-                answers.follow(self._has_greedy + number, tokens[:, number], token_log_probs[:, number])
+                answers.follow(self._has_greedy + number, tokens[:, number], token_log_probs[:, number], along)
         self._answers = answers if self._answers is None else self._answers.joined(answers)
         while len(active := self._answers.unfinished()):
             is_spare = np.isin(self._answers.slots[active], self._spare_slots)
@@ -256,12 +264,64 @@ def _padded(rows: Sequence[Sequence[float]], longest: int, value: float) -> NDAr
     return np.array([[*row, *[value] * (longest - len(row))] for row in rows])
 
 
+class _TextRule:
+    """The text rule on the host, for answers as arrays."""
+
+    def __init__(self, model: TreeModel, config: RunConfig) -> None:
+        longest = LONGEST_FORM * config.suffix_chars
+        self._rule = TextDistance(config.edits, model.token_texts.on(torch.device("cpu")), longest=longest)
+        self.initial: Ints = self._rule.initial().long().numpy()
+
+    def targets(self, scored: Sequence[Measured]) -> Ints:
+        """Their characters as the rule reads them. [windows, …]"""
+        padded: Ints = self._rule.pad([target_chars(item.window.suffix_text) or () for item in scored], 0).numpy()
+        return padded
+
+    def advance(self, states: Ints, tokens: Ints, targets: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """States and least final distances after one token more of each answer, and which are complete."""
+        clock = torch.zeros(len(tokens), dtype=torch.int64)
+        advanced = self._rule.advance(
+            torch.from_numpy(states.astype(np.int16))[:, None],
+            torch.from_numpy(tokens)[:, None, None],
+            padded=torch.from_numpy(targets),
+            step=clock,
+            length=clock,
+        )
+        state, least = (part[:, 0, 0].long().numpy() for part in (advanced.state, advanced.least))
+        return state, least, advanced.is_complete[:, 0, 0].numpy()
+
+    def along(self, scored: Sequence[Measured], longest: int) -> Ints:
+        """The states after every token of the targets; those of shorter ones stay. [windows, longest + 1, width]"""
+        suffixes = [item.window.suffix_ids for item in scored]
+        states, targets = np.tile(self.initial, (len(scored), longest + 1, 1)), self.targets(scored)
+        for step in range(max(map(len, suffixes))):
+            states[:, step + 1] = states[:, step]
+            rows = np.array([row for row, suffix in enumerate(suffixes) if step < len(suffix)])
+            tokens = np.array([suffixes[row][step] for row in rows])
+            states[rows, step + 1], _, _ = self.advance(states[rows, step], tokens, targets[rows])
+        return states
+
+    def distances(self, states: Ints, targets: Ints) -> Ints:
+        """Of answers that end in these states."""
+        lengths = torch.from_numpy((targets >= 0).sum(1))
+        distances: Ints = self._rule.if_ended(torch.from_numpy(states), lengths).numpy()
+        return distances
+
+    def are_complete(self, states: Ints, targets: Ints) -> NDArray[np.bool_]:
+        """Of states [answers, tokens, width], by the answers' targets."""
+        characters = self._rule.characters(torch.from_numpy(states)).numpy()
+        complete: NDArray[np.bool_] = characters >= (targets >= 0).sum(1)[:, None]
+        return complete
+
+
 @dataclass(slots=True)
 class _Answers:
     """Answers as arrays, a row each; those of a window follow each other, the greedy one first if there is one."""
 
     config: RunConfig
     eos: Ints
+    rule: _TextRule | None
+    """None where tokens are compared."""
     numbers: Ints  # of the window
     lanes: Ints  # place among the window's answers
     slots: Ints  # where chain and answer lie
@@ -274,14 +334,21 @@ class _Answers:
     shared: Ints  # entries of the chain that the answer descends from
     newest: Ints  # the token to be evaluated next, in an entry of the answer's own
     written: Ints  # entries of its own that were evaluated
-    rows: Ints  # [answers, longest + 1]: D[t, ·] of the t tokens so far
+    targets: Ints  # [answers, …]: characters of the target, where the rule is that of text
+    rows: Ints  # [answers, longest + 1]: D[t, ·] of the t tokens so far; with text the states of the rule
     log_p: Floats
     has_ended: NDArray[np.bool_]
     is_lost: NDArray[np.bool_]
 
     @classmethod
     def to(
-        cls, scored: Sequence[Measured], numbers: Sequence[int], points: Floats, eos: Ints, config: RunConfig
+        cls,
+        scored: Sequence[Measured],
+        numbers: Sequence[int],
+        points: Floats,
+        eos: Ints,
+        config: RunConfig,
+        rule: _TextRule | None,
     ) -> "_Answers":
         """The answers to these windows, none of them begun; `points` are [windows, lanes, longest]."""
         windows, lanes, longest = points.shape
@@ -299,6 +366,7 @@ class _Answers:
         return cls(
             config,
             eos,
+            rule,
             numbers=of_windows(numbers),
             lanes=np.arange(count) % lanes,
             slots=of_windows(item.chain.slot for item in scored if item.chain is not None),
@@ -311,7 +379,10 @@ class _Answers:
             shared=nothing(),
             newest=nothing(),
             written=nothing(),
-            rows=np.tile(np.arange(longest + 1), (count, 1)),
+            targets=np.repeat(
+                np.zeros((windows, 0), np.int64) if rule is None else rule.targets(scored), lanes, axis=0
+            ),
+            rows=np.tile(np.arange(longest + 1) if rule is None else rule.initial, (count, 1)),
             log_p=np.zeros(count),
             has_ended=np.zeros(count, dtype=np.bool_),
             is_lost=np.zeros(count, dtype=np.bool_),
@@ -322,33 +393,48 @@ class _Answers:
         return int(self.points.shape[1])
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        return {field.name: getattr(self, field.name) for field in fields(self)[2:]}
+        return {field.name: getattr(self, field.name) for field in fields(self)[3:]}
 
     def take(self, chosen: NDArray[np.bool_]) -> "_Answers":
-        return _Answers(self.config, self.eos, **{name: array[chosen] for name, array in self._arrays().items()})
+        return _Answers(
+            self.config, self.eos, self.rule, **{name: array[chosen] for name, array in self._arrays().items()}
+        )
 
     def joined(self, others: "_Answers") -> "_Answers":
         """These answers, then the others."""
         more = others._arrays()
         both = {name: np.concatenate([array, more[name]]) for name, array in self._arrays().items()}
-        return _Answers(self.config, self.eos, **both)
+        return _Answers(self.config, self.eos, self.rule, **both)
 
-    def follow(self, lane: int, choices: NDArray[np.float64] | Ints, log_probs: Floats) -> None:
-        """Begin the answers of this lane: along the target up to where the choice [windows, longest] is another."""
+    def follow(
+        self, lane: int, choices: NDArray[np.float64] | Ints, log_probs: Floats, along: Ints | None = None
+    ) -> None:
+        """Begin the answers of this lane: along the target up to where the choice [windows, longest] is another.
+        `along`: the states of the text rule there."""
         answers = np.flatnonzero(self.lanes == lane)
-        choices, lengths = choices.astype(np.int64), self.lengths[answers, None]
+        choices, ends = choices.astype(np.int64), self.lengths[answers]
+        is_complete = np.arange(self.longest + 1) >= ends[:, None]  # after so many tokens of the target
+        if self.rule is not None and along is not None:
+            # They may cover its characters before the last one, or not at all.
+            is_complete = self.rule.are_complete(along, self.targets[answers])
+            ends = np.where(is_complete.any(1), is_complete.argmax(1), ends)
         targets, places = self.chains[answers, 1:], np.arange(self.longest)
-        is_early_end = np.isin(choices, self.eos) & (places < lengths - 1)
-        leaves = ((choices != targets) | is_early_end) & (places < lengths)
-        left_at = np.where(leaves.any(1), leaves.argmax(1), self.lengths[answers])
+        is_early_end = np.isin(choices, self.eos) & (places < ends[:, None] - 1)
+        leaves = ((choices != targets) | is_early_end) & (places < ends[:, None])
+        left_at = np.where(leaves.any(1), leaves.argmax(1), ends)
         self.tokens[answers] = np.where(places < left_at[:, None], targets, -1)
         self.counts[answers] = left_at
-        self.rows[answers] = np.abs(left_at[:, None] - np.arange(self.longest + 1))
+        rows = np.arange(len(answers))
+        self.rows[answers] = (
+            np.abs(left_at[:, None] - np.arange(self.longest + 1)) if along is None else along[rows, left_at]
+        )
+        is_whole = is_complete[rows, left_at]
         self.log_p[answers] = np.where(places < left_at[:, None], log_probs, 0.0).sum(1)
-        self.has_ended[answers] = left_at == self.lengths[answers]
-        (others,) = np.nonzero(left_at < self.lengths[answers])
-        chosen = choices[others, left_at[others]]
-        is_beyond = chosen == BEYOND_LIST
+        self.has_ended[answers] = is_whole
+        (others,) = np.nonzero(~is_whole)
+        chosen = choices[others, left_at[others].clip(max=choices.shape[1] - 1)]
+        # Nothing is listed behind the last token of a target either.
+        is_beyond = (chosen == BEYOND_LIST) | (left_at[others] == self.lengths[answers[others]])
         known, unknown = others[~is_beyond], others[is_beyond]
         self.shared[answers[known]] = self.prefixes[answers[known]] + left_at[known]
         self._append(answers[known], chosen[~is_beyond], log_probs[known, left_at[known]])
@@ -372,9 +458,12 @@ class _Answers:
     def _append(self, answers: Ints, tokens: Ints, log_probs: Floats) -> None:
         lengths, places = self.lengths[answers], np.arange(self.longest + 1)
         self.tokens[answers, self.counts[answers]] = self.newest[answers] = tokens
-        self.rows[answers] = _next_row(self.rows[answers], tokens, self.chains[answers, 1:])
         self.counts[answers] += 1
         self.log_p[answers] += log_probs
+        if self.rule is not None:
+            self._append_text(self.rule, answers, tokens)
+            return
+        self.rows[answers] = _next_row(self.rows[answers], tokens, self.chains[answers, 1:])
         counts, is_sampled = self.counts[answers], self.is_sampled[answers]
         self.has_ended[answers] = np.isin(tokens, self.eos) | (counts == lengths)
         missing = np.where(is_sampled[:, None], np.maximum(0, places - counts[:, None]), 0)
@@ -385,6 +474,14 @@ class _Answers:
             least = np.where(is_sampled, self._mismatches(answers), least)
         is_lost = ~self.has_ended[answers] & self.is_stopped[answers] & (least > self.config.edits)
         self.is_lost[answers] = is_lost
+
+    def _append_text(self, rule: _TextRule, answers: Ints, tokens: Ints) -> None:
+        states, least, is_complete = rule.advance(self.rows[answers], tokens, self.targets[answers])
+        self.rows[answers] = states
+        has_ended = np.isin(tokens, self.eos) | is_complete
+        is_cut = self.counts[answers] == TOKENS_PER_TARGET_TOKEN * self.lengths[answers]
+        self.has_ended[answers] = has_ended
+        self.is_lost[answers] = ~has_ended & (is_cut | (least > self.config.edits))
 
     @property
     def is_sampled(self) -> NDArray[np.bool_]:
@@ -443,7 +540,9 @@ class _Answers:
         """One a window."""
         answers = np.flatnonzero(self.lanes == 0)
         hamming = self._mismatches(answers) + self.lengths[answers] - self.counts[answers]
-        levenshtein = self.rows[answers, self.lengths[answers]]
+        levenshtein = self._levenshtein(answers)
+        # A text that ended may be beyond the budget, and then its distance is not known.
+        self.is_lost[answers] |= (self.rule is not None) & (levenshtein > self.config.edits)
         is_stopped = self.is_stopped
         return [
             GreedyResult(
@@ -456,14 +555,23 @@ class _Answers:
             for row, answer in enumerate(answers)
         ]
 
+    def _levenshtein(self, answers: Ints) -> Ints:
+        """Of answers that have ended."""
+        if self.rule is not None:
+            return self.rule.distances(self.rows[answers], self.targets[answers])
+        distances: Ints = self.rows[answers, self.lengths[answers]]
+        return distances
+
     def sampled(self) -> list[SampledAnswers]:
         """One a window, of all its sampled answers."""
         answers = np.flatnonzero(self.is_sampled)
         lengths, each = self.lengths[answers], self.config.sampled_answers
         is_hamming = self.config.distance == "hamming"
-        distances = self._mismatches(answers) if is_hamming else self.rows[answers, lengths]
-        is_whole = ~self.is_lost[answers] & (self.counts[answers] == lengths)
-        distances = np.where(is_whole, distances, self.longest + 1).reshape(-1, each)
+        distances = self._mismatches(answers) if is_hamming else self._levenshtein(answers)
+        is_whole = ~self.is_lost[answers]
+        if self.rule is None:
+            is_whole &= self.counts[answers] == lengths
+        distances = np.where(is_whole, distances, self.config.edits + 1).reshape(-1, each)
         budgets = np.arange(self.config.edits + 1)
         hits = (distances[:, None] <= budgets[:, None]).sum(-1)  # [windows, budgets]
         written = self.written[answers].reshape(-1, each).sum(1)

@@ -76,7 +76,8 @@ class ScreenStage:
         passed: list[Measured] = []
         screened: list[Measured] = []
         config = self._config
-        scores = screen_scores([item.score.target_probs for item in scored], config.edits).tolist()
+        budgets = [config.edits_in_tokens(len(item.window.suffix_ids)) for item in scored]
+        scores = screen_scores([item.score.target_probs for item in scored], budgets).tolist()
         for item, score in zip(scored, scores, strict=True):
             item.screen_score = score
             is_searched = not is_below_floor(config, score)

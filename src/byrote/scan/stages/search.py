@@ -8,7 +8,7 @@ from byrote.models.base import TreeModel
 from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.stages.screen import is_below_floor
-from byrote.search.base import SearchOutcome, SearchTask
+from byrote.search.base import SearchOutcome, SearchTask, target_chars
 from byrote.search.engine import Engine
 from byrote.search.sizing import choose_slots
 from byrote.types import StopReason
@@ -87,6 +87,7 @@ class SearchStage:
             probs,
             item.chain,
             window.window_id,
+            target_chars(window.suffix_text),
         )
 
     def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
@@ -98,7 +99,13 @@ class SearchStage:
 
     def _result(self, item: Measured, found: Bounds, outcome: SearchOutcome | None) -> NearResult:
         assert item.screen_score is not None
-        bounds = with_verbatim(found, item.score.p, item.score.p_upper)
+        target = item.window.suffix_text
+        is_written = target is None or self._model.token_texts.writes(item.window.suffix_ids, target)
+
+        def joined(found: Bounds, p: float, p_upper: float | None = None) -> Bounds:
+            return with_verbatim(found, p, p_upper) if target is None else with_text(found, p if is_written else 0.0)
+
+        bounds = joined(found, item.score.p, item.score.p_upper)
         policies = len(self._options.policies)
         return NearResult(
             bounds=bounds,
@@ -110,7 +117,7 @@ class SearchStage:
             is_below_floor=outcome is None or is_below_floor(self._config, item.screen_score),
             outcome=outcome,
             policy_bounds=tuple(
-                with_verbatim(of_policy, p)
+                joined(of_policy, p)
                 for of_policy, p in zip(
                     [found] * policies if outcome is None else outcome.policy_bounds,
                     map(math.exp, item.score.log_p[len(item.score.log_p) - policies :]),
@@ -118,6 +125,12 @@ class SearchStage:
                 )
             ),
         )
+
+
+def with_text(bounds: Bounds, p_verbatim: float) -> Bounds:
+    """Bounds of a text, of which the target's own tokens are one writing: lower[e] ≥ p_z, and upper as found."""
+    lower = tuple(max(p_verbatim, found) for found in bounds.lower)
+    return Bounds(lower, tuple(max(high, low) for high, low in zip(bounds.upper, lower, strict=True)))
 
 
 def with_verbatim(bounds: Bounds, p_verbatim: float, p_upper: float | None = None) -> Bounds:

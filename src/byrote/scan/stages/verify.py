@@ -12,7 +12,7 @@ from byrote.models.base import TreeModel
 from byrote.models.scoring import require_numbers, score_verbatim
 from byrote.policy import Policy
 from byrote.scan.measures.base import Measured
-from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask, target_chars
 from byrote.search.engine import Engine
 from byrote.types import Continuation, Window
 
@@ -112,5 +112,8 @@ def searched(
         if options.rank_by == "screen_score":
             (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
             probs = score.target_probs
-        tasks.append(SearchTask(key, window.context_ids, window.suffix_ids, probs, name=window.window_id))
+        target = target_chars(window.suffix_text)
+        tasks.append(
+            SearchTask(key, window.context_ids, window.suffix_ids, probs, name=window.window_id, target_chars=target)
+        )
     return sorted(Engine(model, options, slots=slots, limits=limits).run(tasks), key=lambda outcome: outcome.key)
