@@ -153,6 +153,8 @@ def test_a_page_has_the_rates_of_all_prompts(runs: Path, byrote: Command, tmp_pa
         rows = list(csv.DictReader(file))
     assert {row["prompt"] for row in rows} == {*PROMPTS, "mean", "maximum"}
     assert {row["prompts_tried"] for row in rows if row["prompt"] == "maximum"} == {"3"}
+    hits = {row["prompt"]: int(row["hits"]) for row in rows if (row["split"], row["criterion"]) == ("target", "near")}
+    assert hits["ask"] < hits["plain"] <= hits["maximum"], "one prompt finds what another misses"
 
 
 def test_a_plain_scan_of_a_chat_model_says_so_in_one_line(
