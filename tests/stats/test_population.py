@@ -17,7 +17,6 @@ from byrote.stats.population import (
     extractable_by_all,
     mass_gain,
     population_of,
-    promotion,
     shell_shares,
     stretch_maxima,
     tail_curve,
@@ -147,7 +146,7 @@ def test_covered_share_counts_characters_at_or_above_the_threshold() -> None:
     assert math.isnan(covered_share(np.array([]), 0.1))
 
 
-def test_fixed_set_and_promotion_across_models() -> None:
+def test_fixed_set_and_unlocked_windows_across_models() -> None:
     small = population_of(
         results(p_verbatim=[0.5, 0.0, 0.01, 0.0], mass_lower=[[0.5, 0.6], [0.0, 0.2], [0.01, 0.3], [0.0, 0.0]])
     )
@@ -155,7 +154,8 @@ def test_fixed_set_and_promotion_across_models() -> None:
         results(p_verbatim=[0.9, 0.4, 0.02, 0.7], mass_lower=[[0.9, 0.9], [0.4, 0.5], [0.02, 0.4], [0.7, 0.8]])
     )
     assert extractable_by_all([small.mass(1), large.mass(1)], 0.1).tolist() == [True, True, True, False]
-    assert promotion(small, large, 0.1) == (2, 1)
+    assert small.is_unlocked(1, 0.1).tolist() == [False, True, True, False]
+    assert large.is_unlocked(1, 0.1).tolist() == [False, False, True, False]
 
 
 def test_stretch_maxima_by_hand() -> None:

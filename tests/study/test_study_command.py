@@ -94,6 +94,9 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     assert page.count("<figure") == len(list(out.glob("report/figures/*.svg")))
     cells = pl.read_csv(out / "report/tables/cells.csv")
     assert cells["cell"].n_unique() == 8
+    sets = pl.read_csv(out / "report/tables/sets.csv")
+    assert sets["run"].n_unique() == 8
+    assert sets["exact_at_next"].null_count() == sets.height // 2, "the larger model has none after it"
     own = read_run(next(out.glob("cells/01-*"))).results
     assert cells["windows"][0] == own.filter(pl.col("split") == "target").height < own.height
     assert set(pl.read_csv(out / "report/tables/policies.csv")["policy"]) == {"k=10 (searched)", "k=1"}

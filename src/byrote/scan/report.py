@@ -38,6 +38,7 @@ from byrote.report.analysis.series import (
     series_sentence,
     window_rows,
 )
+from byrote.report.analysis.sets import set_rows
 from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
 from byrote.report.figures import scan as figures
 from byrote.report.figures.models import comparison_drawings
@@ -256,7 +257,7 @@ def _several(common: Content, views: Sequence[RunView]) -> Content:
             "compare": comparison.compare_rows(paired),
             "prompts": prompts.prompt_rows(tried),
             **rows,
-            **_data(views, documents),
+            **_data(views, documents, compared.aligned),
         },
         reader=lambda: replace(
             _reader(views, documents),
@@ -298,9 +299,14 @@ def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Do
     )
 
 
-def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.DocumentRates]]) -> dict[str, Rows]:
+def _data(
+    views: Sequence[RunView],
+    documents: Mapping[str, Sequence[tables.DocumentRates]],
+    aligned: Sequence[Population] | None = None,
+) -> dict[str, Rows]:
     return {
         "rates": tables.rates_rows(views),
+        "sets": set_rows(views, aligned),
         "documents": [{"run": label, **row._asdict()} for label, own in documents.items() for row in own],
         "copies": copies_rows(views),
         "groups": groups_rows(views),

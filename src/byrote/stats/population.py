@@ -134,6 +134,10 @@ class Population:
         with np.errstate(divide="ignore"):
             return np.where(mass > 0, np.minimum(np.log(mass), 0.0), self.log_verbatim())
 
+    def is_unlocked(self, edits: int, threshold: float) -> Flags:
+        """Extractable within `edits` edits and not exactly."""
+        return np.asarray((self.mass(edits) >= threshold) & (self.verbatim() < threshold))
+
     def is_impossible(self) -> Flags:
         """Whether the policy can never emit the exact words: p_z is 0, not merely small."""
         return np.isneginf(self.log_verbatim())
@@ -255,12 +259,6 @@ def extractable_by_all(masses: Sequence[Floats], threshold: float) -> Flags:
     """The fixed set: windows, aligned across models, that every model has at or above τ."""
     reached = np.stack(masses) >= threshold
     return np.asarray(reached.all(axis=0), dtype=np.bool_)
-
-
-def promotion(smaller: Population, larger: Population, threshold: float) -> tuple[int, int]:
-    """Windows unlocked at the smaller model, and those of them verbatim-extractable at the larger; rows aligned."""
-    near = (smaller.mass(smaller.edit_budget) >= threshold) & (smaller.verbatim() < threshold)
-    return int(near.sum()), int((near & (larger.verbatim() >= threshold)).sum())
 
 
 FOUND = 0.5

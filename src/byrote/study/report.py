@@ -9,10 +9,12 @@ import polars as pl
 
 from byrote.errors import RunError
 from byrote.progress import duration
+from byrote.report.analysis.comparison import compare_runs
 from byrote.report.analysis.limits import limit_of
 from byrote.report.analysis.queries import curve_at, own_policy, policies_of, policy_rates
 from byrote.report.analysis.rates import Criterion, rate_for, split_rows
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
+from byrote.report.analysis.sets import set_rows
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Rows, Section
 from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
 from byrote.stats.compare import Comparison
 from byrote.study.compare import PairedCells, paired_cells
@@ -55,11 +57,14 @@ def study_content(study: StudyView) -> Content:
         tables = (*published_cells(study), costs_table(study), *found.tables)
         return replace(common, tables=tables, sentences=found.sentences, draw=found.draw)
     pairs = paired_cells(study)
+    tables = (*published_cells(study), cells_table(study), *pairs_table(study, pairs), *policies_table(study))
+    shown = {table.name: [dict(zip(table.heads, row, strict=True)) for row in table.rows] for table in tables}
     return replace(
         common,
-        tables=(*published_cells(study), cells_table(study), *pairs_table(study, pairs), *policies_table(study)),
+        tables=tables,
         sentences=pairing_sentences(study, pairs),
         draw=lambda: _draw(study),
+        data=lambda: shown | {"sets": sets_of_cells(study)},
     )
 
 
@@ -100,7 +105,6 @@ def published_cells(study: StudyView) -> list[Cells]:
 def cell_sides(study: StudyView, split: Split) -> dict[str, CellSide]:
     """Cell → its windows of this side, with those of the cells that differ from it in the model alone."""
     sides: dict[str, CellSide] = {}
-    families: dict[tuple[str, ...], list[str]] = {}
     for one in study.cells:
         rows = split_rows(one.view.population, split)
         sides[one.cell.name] = CellSide(
@@ -109,13 +113,26 @@ def cell_sides(study: StudyView, split: Split) -> dict[str, CellSide]:
             one.view.threshold,
             study.sampled.get(one.cell.name, ()),
         )
-        others = tuple(value for name, value in one.cell.settings.items() if name != "model")
-        families.setdefault(others, []).append(one.cell.name)
     return {
-        name: replace(sides[name], family=[sides[other] for other in family], place=place)
-        for family in families.values()
-        for place, name in enumerate(family)
+        one.cell.name: replace(sides[one.cell.name], family=[sides[each.cell.name] for each in family], place=place)
+        for family in families(study)
+        for place, one in enumerate(family)
     }
+
+
+def families(study: StudyView) -> list[list[MeasuredCell]]:
+    """Cells that differ in the model alone, together."""
+    found: dict[tuple[str, ...], list[MeasuredCell]] = {}
+    for one in study.cells:
+        others = tuple(value for name, value in one.cell.settings.items() if name != "model")
+        found.setdefault(others, []).append(one)
+    return list(found.values())
+
+
+def sets_of_cells(study: StudyView) -> Rows:
+    """sets.csv: of every cell, and across the models of a family where their windows are the same."""
+    views = [[replace(one.view, label=study.label_of(one.cell)) for one in family] for family in families(study)]
+    return [row for own in views for row in set_rows(own, compare_runs(own).aligned if len(own) > 1 else None)]
 
 
 def cells_table(study: StudyView) -> Cells:

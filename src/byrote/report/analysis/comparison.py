@@ -17,7 +17,7 @@ from byrote.report.words import integer, percent, plural
 from byrote.stats import compare as statistics
 from byrote.stats.compare import compare_means, compare_rates, holm
 from byrote.stats.intervals import RateMethod
-from byrote.stats.population import Flags, Floats, Population, extractable_by_all, population_of, promotion
+from byrote.stats.population import Flags, Floats, Population, extractable_by_all, population_of
 from byrote.types import Split
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
@@ -247,11 +247,12 @@ def comparison_sentences(comparison: RunComparison, paired: Sequence[Paired], th
         sentences += [_difference_sentence(row) for row in (near or exact)[-1:]]
     parts = [(label, part.select(rows)) for label, part in zip(labels, comparison.aligned, strict=True)]
     for (small, smaller), (large, larger) in pairwise(parts):
-        unlocked, verbatim = promotion(smaller, larger, threshold)
-        if unlocked:
+        unlocked = smaller.is_unlocked(smaller.edit_budget, threshold)
+        if unlocked.any():
+            verbatim = int((unlocked & (larger.verbatim() >= threshold)).sum())
             sentences.append(
-                f"Of {plural(unlocked, 'target window')} extractable only nearly from {small}, {integer(verbatim)} "
-                f"{'is' if verbatim == 1 else 'are'} extractable word for word from {large}."
+                f"Of {plural(int(unlocked.sum()), 'target window')} extractable only nearly from {small}, "
+                f"{integer(verbatim)} {'is' if verbatim == 1 else 'are'} extractable word for word from {large}."
             )
     return sentences
 
