@@ -1,6 +1,6 @@
 """The ball around a window's target, and how near the children of many windows' nodes can still end.
 
-    ball    exactly T tokens, within `budget` edits of the target
+    ball    exactly T tokens, or a whole text, within `budget` edits of the target
 
 Viability is always exact, whatever rule the search used; the baseline's ball is Levenshtein's.
 """
@@ -12,8 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from byrote.distance import make_viability
+from byrote.distance.text import TextDistance
 from byrote.models.packing import Handover, to_device, together_to_device
 from byrote.policy import Kept
+from byrote.search.base import TOKENS_PER_TARGET_TOKEN, target_chars
 from byrote.types import DistanceName
 
 ENDED = 20_000
@@ -30,19 +32,22 @@ class Ball:
         distance: DistanceName,
         budget: int,
         eos_ids: frozenset[int] = frozenset(),
+        text: TextDistance | None = None,
+        suffix_text: str | None = None,
     ) -> None:
-        self.suffix_ids = suffix_ids
-        self.length = len(suffix_ids)
+        """With the rule of `text`, answers are compared with `suffix_text`."""
+        self.suffix_ids, self.target = suffix_ids, target_chars(suffix_text) or suffix_ids
+        self.length = len(suffix_ids) * (1 if text is None else TOKENS_PER_TARGET_TOKEN)
         self.budget = budget
         self.eos_ids = eos_ids
         self.distance: DistanceName = "levenshtein" if distance == "none" else distance
-        self.viability = make_viability(self.distance, budget=budget, rule="exact")
+        self.viability = text or make_viability(self.distance, budget=budget, rule="exact")
 
     def advance(
         self, states: NDArray[np.int16], tokens: NDArray[np.int64], depths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """States and least final distances after one token more, which is number `depths` of its path. [nodes]"""
-        padded = self.viability.pad([self.suffix_ids], self.length)
+        padded = self.viability.pad([self.target], self.length)
         advanced = self.viability.advance(
             torch.from_numpy(states)[:, None],
             torch.from_numpy(tokens)[:, None, None],
@@ -82,6 +87,7 @@ class Expanded(NamedTuple):
     token_ids: NDArray[np.int64]  # [nodes, kept]
     log_probs: NDArray[np.float64]  # [nodes, kept]
     least: NDArray[np.int16]  # [nodes, kept]
+    is_final: NDArray[np.bool_]  # [nodes, kept]
 
 
 class Expander:
@@ -94,7 +100,7 @@ class Expander:
         self._eos = torch.tensor(sorted(ball.eos_ids), dtype=torch.int64, device=device)
 
     def admit(self, slot: int, ball: Ball) -> None:
-        padded = self._viability.pad([ball.suffix_ids], self._longest)
+        padded = self._viability.pad([ball.target], self._longest)
         self._targets[slot] = to_device(padded[0], self._device)
         self._lengths[slot] = ball.length
 
@@ -107,8 +113,12 @@ class Expander:
         own = torch.where(is_own[:, None], states, moved.state[:, 0, 0].short())
         after = self._viability.advance(own[:, None], kept.token_ids[:, None], step=depths + 1, **target)
         is_possible = kept.log_probs > -torch.inf
+        least, is_final = after.least[:, 0].short(), after.is_complete[:, 0]
         if len(self._eos):
-            is_last = depths + 1 == target["length"]
-            is_possible &= is_last[:, None] | ~torch.isin(kept.token_ids, self._eos)
-        least = torch.where(is_possible, after.least[:, 0].short(), ENDED)
-        return Handover((own, kept.token_ids, kept.log_probs, least.short()))
+            is_end = torch.isin(kept.token_ids, self._eos) & ~is_final
+            if after.if_ended is None:
+                is_possible &= ~is_end
+            else:
+                least, is_final = torch.where(is_end, after.if_ended.short(), least), is_final | is_end
+        least = torch.where(is_possible, least, ENDED)
+        return Handover((own, kept.token_ids, kept.log_probs, least.short(), is_final))

@@ -30,6 +30,8 @@ class NodeAnswer(NamedTuple):
     log_probs: NDArray[np.float64]  # [nodes, kept]; −inf in unused places
     # [nodes, kept]: least final distance, the distance itself at T tokens; ENDED if impossible
     least: NDArray[np.int16]
+    is_final: NDArray[np.bool_]
+    """[nodes, kept]: whether a child is a whole answer."""
     token_evals: int
     """Query positions evaluated for this answer: the prefix when it is the window's first, ancestors, the nodes."""
 

@@ -237,12 +237,14 @@ class _Flight(Generic[Result]):
         """Everything received, in the order of the request."""
         if not self._received:
             nothing = np.zeros((0, 0))
-            return NodeAnswer(nothing.astype(np.int64), nothing, nothing.astype(np.int16), 0)
+            return NodeAnswer(nothing.astype(np.int64), nothing, nothing.astype(np.int16), nothing.astype(np.bool_), 0)
         nodes = np.concatenate([nodes for nodes, _ in self._received])
         order = np.argsort(nodes)
         rows = order[np.searchsorted(nodes, self._request.nodes[: len(nodes)], sorter=order)]
-        _, token_ids, log_probs, least = map(np.concatenate, zip(*(part for _, part in self._received), strict=True))
-        return NodeAnswer(token_ids[rows], log_probs[rows], least[rows], self._evals)
+        _, token_ids, log_probs, least, is_final = map(
+            np.concatenate, zip(*(part for _, part in self._received), strict=True)
+        )
+        return NodeAnswer(token_ids[rows], log_probs[rows], least[rows], is_final[rows], self._evals)
 
     def _plan_piece(self) -> None:
         """As many of the waiting nodes as memory and budget allow; none of the others if the budget ends here."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from byrote.distance.text import TextDistance
 from byrote.errors import ConfigError
 from byrote.explore.ball import Ball
 from byrote.explore.base import Exploration, ExploreTask
@@ -41,6 +42,8 @@ class MonteCarloOptions:
     """M, over all replicates."""
     replicates: int
     seed: int
+    text: TextDistance | None = None
+    """The rule of answers that are compared as text."""
     stops_when_lost: bool
     """Stop a sample that cannot end in the ball any more. False follows every sample to T tokens."""
 
@@ -95,7 +98,14 @@ def sample_windows(
 
 
 def _sample(window: Window, options: MonteCarloOptions, eos_ids: frozenset[int]) -> Exploration[MonteCarloResult]:
-    ball = Ball(window.suffix_ids, distance=options.distance, budget=options.edit_budget, eos_ids=eos_ids)
+    ball = Ball(
+        window.suffix_ids,
+        distance=options.distance,
+        budget=options.edit_budget,
+        eos_ids=eos_ids,
+        text=options.text,
+        suffix_text=window.suffix_text,
+    )
     generator = window_generator(options.seed, window.window_id)
     sampler = Sampler(Tree(ball))
     hits = np.zeros(options.replicates, dtype=np.int64)

@@ -72,6 +72,7 @@ class Sampler:
         self._edges = np.zeros((0, 0))  # [rows, kept + 1]: its line
         self._token_ids = np.zeros((0, 0), dtype=np.int64)  # [rows, kept]
         self._least = np.zeros((0, 0), dtype=np.int16)  # [rows, kept]
+        self._is_final = np.zeros((0, 0), dtype=np.bool_)  # [rows, kept]
         self._below = np.zeros((0, 0), dtype=np.int64)  # [rows, kept]: children that were visited, or UNKNOWN
 
     def follow(
@@ -93,9 +94,10 @@ class Sampler:
                 low[alive], high[alive], self._edges[rows, places], self._edges[rows, places + 1]
             )
             least = self._least[rows, places]
-            is_last = tree.depths[nodes[alive]] + 1 == tree.ball.length
+            is_final = self._is_final[rows, places]
+            is_last = is_final | (tree.depths[nodes[alive]] + 1 == tree.ball.length)
             if is_last.any():
-                hits[alive] = is_last & self._is_accepted(least)
+                hits[alive] = is_final & self._is_accepted(least)
                 last = rows[is_last]
                 shares[alive[is_last]] = (np.diff(self._edges[last]) * self._is_accepted(self._least[last])).sum(-1)
             goes_on = ~is_last & ((least <= budget) if stops_when_lost else (least < ENDED))
@@ -128,6 +130,7 @@ class Sampler:
         self._edges = _written(self._edges, first, unit_line(np.exp(answer.log_probs)))
         self._token_ids = _written(self._token_ids, first, answer.token_ids)
         self._least = _written(self._least, first, answer.least)
+        self._is_final = _written(self._is_final, first, answer.is_final)
         self._below = _written(self._below, first, unvisited)
         self._rows[nodes] = np.arange(first, self._size)
 

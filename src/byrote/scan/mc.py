@@ -3,10 +3,11 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from byrote.corpus.read import Document
+from byrote.distance.text import TextDistance
 from byrote.errors import RunError
 from byrote.explore.monte_carlo import MonteCarloOptions, MonteCarloResult, sample_windows
 from byrote.models.base import LanguageModel
@@ -42,7 +43,7 @@ COLUMNS: Schema = (
 
 OWN = ("window", "sample", "samples", "replicates", "interval", "seed")
 OF_THE_RUN = (
-    "prefix_tokens", "suffix_tokens", "stride_chars", "bos", "top_k", "top_p", "temperature", "edit_budget", "distance",
+    "unit", "prefix_chars", "suffix_chars", "prefix_tokens", "suffix_tokens", "stride_chars", "bos", "top_k", "top_p", "temperature", "edit_budget", "distance",
 )  # fmt: skip
 """Options that a run has settled: samples of its windows are drawn as it was measured."""
 
@@ -84,8 +85,9 @@ def sample_to_folder(
     prompt = scan.identity.get("prompt")
     if given.prompt not in (None, PLAIN if prompt is None else prompt["name"]):
         chosen, prompt = _prompted(chosen, str(given.prompt), model, scan)
+    texts = _texts_of(scan) if config.unit == "text" else {}
     if given.out is None:
-        return _sampled(given, config, model, chosen)
+        return _sampled(given, config, model, chosen, texts)
     started = time.monotonic()
     settings = {name: getattr(given, name) for name in OWN} | {name: known[name] for name in OF_THE_RUN}
     schema = (*COLUMNS[: len(WINDOW_COLUMNS)], *PROMPT_COLUMNS, *COLUMNS[len(WINDOW_COLUMNS) :]) if prompt else COLUMNS
@@ -99,7 +101,8 @@ def sample_to_folder(
     with RunSession.open(given.out, kind="mc", identity=identity, schema=schema, fresh=fresh) as session:
         if not session.is_complete:
             finished = session.finished_ids()
-            for row in _sampled(given, config, model, [row for row in chosen if row["window_id"] not in finished]):
+            missing = [row for row in chosen if row["window_id"] not in finished]
+            for row in _sampled(given, config, model, missing, texts):
                 session.add(row)
             manifest = {
                 "config": settings | {"model": config.model, "scan": str(given.run)},
@@ -128,10 +131,13 @@ def _prompted(
     prompt = make_prompt(name, model.tokenizing, bos_id=model.bos_id(scan.identity["config"]["bos"]))
     windows = [window_of(row) for row in chosen]
     if prompt is not None:
-        kept = () if scan.texts is None else scan.texts.select("split", "name", "text").iter_rows()
-        texts = {(Split(split), own): Document.from_text(own, text, split=Split(split)) for split, own, text in kept}
-        windows = list(prompt_windows(windows, prompt, texts))
+        windows = list(prompt_windows(windows, prompt, _texts_of(scan)))
     return [window_row(window) for window in windows], None if prompt is None else dict(prompt.facts)
+
+
+def _texts_of(scan: StoredRun) -> dict[tuple[Split, str], Document]:
+    kept = () if scan.texts is None else scan.texts.select("split", "name", "text").iter_rows()
+    return {(Split(split), own): Document.from_text(own, text, split=Split(split)) for split, own, text in kept}
 
 
 def _chosen_rows(scan: StoredRun, given: McOptions, window_ids: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -148,12 +154,24 @@ def _chosen_rows(scan: StoredRun, given: McOptions, window_ids: Sequence[str] | 
 
 
 def _sampled(
-    given: McOptions, config: RunConfig, model: LanguageModel, chosen: Sequence[Mapping[str, Any]]
+    given: McOptions,
+    config: RunConfig,
+    model: LanguageModel,
+    chosen: Sequence[Mapping[str, Any]],
+    texts: Mapping[tuple[Split, str], Document],
 ) -> list[dict[str, Any]]:
+    """`texts` hold the targets of windows whose answers are compared as text."""
     if not chosen:
         return []
     windows = [window_of(row) for row in chosen]
+    if texts:
+        windows = [
+            replace(one, suffix_text=texts[one.split, one.document].text[one.suffix_char_start : one.char_end])
+            for one in windows
+        ]
     config = fitted(config, windows)
+    viability = config.search_options().make_viability(model)
+    text = viability if isinstance(viability, TextDistance) else None
     options = MonteCarloOptions(
         policy=config.policy,
         distance=config.distance,
@@ -161,6 +179,7 @@ def _sampled(
         samples=given.samples,
         replicates=given.replicates,
         seed=given.seed,
+        text=text,
         stops_when_lost=True,
     )
     results = sample_windows(model, windows, options, slots=config.slots, limits=config.limits)

@@ -38,7 +38,8 @@ class SearchOptions:
     rank_by: RankName
     """What ranks children: probability so far, or probability × screen score of what is left."""
     keep: int | None
-    """How many accepted continuations to return, heaviest first; None returns all."""
+    """How many accepted continuations to return, heaviest first; None returns all, of texts as many as one step can
+    accept."""
     max_children: int | None
     """List at most this many children per beam (nucleus or no truncation); the mass of the rest stays open."""
     record_frontier: bool

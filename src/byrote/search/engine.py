@@ -185,7 +185,9 @@ class Stream:
         self._children = options.policy.width(model.vocab_size)
         width = options.listing.width(model.vocab_size)
         most = options.lanes * width  # that one step can accept
-        self._listed = most if options.keep is None or options.distance == "none" else min(options.keep, most)
+        self._listed = most
+        if options.keep is not None and options.distance != "none":
+            self._listed = min(options.keep, most if options.target_chars is None else most * limits.suffix_tokens)
         self.scheduler = Scheduler(queue, slots)
         most_entries = TreeCache.worst_case_entries(*limits, options.lanes)
         self.cache = TreeCache(slots, options.lanes, most_entries, self._device)
