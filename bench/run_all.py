@@ -29,6 +29,7 @@ WITH_LIBRARY = (
     "residual_efficiency.py",
     "refinement.py",
     "prior_library.py",
+    "prior_pool.py",
 )
 
 

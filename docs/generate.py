@@ -17,7 +17,7 @@ import yaml
 
 import byrote
 from byrote.options import OPTIONS_HEAD
-from byrote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
+from byrote.prior.columns import BALL_COLUMNS, JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
 from byrote.scan import row as scan_columns
 from byrote.scan.api import Paths
 from byrote.scan.mc import COLUMNS as MC_COLUMNS
@@ -181,6 +181,7 @@ def columns() -> str:
         ("Priors", PRIOR_COLUMNS, prior["results"]),
         ("Priors at several prefix lengths", SWEEP_COLUMNS, prior["results"]),
         ("Priors of a scan", JOINED_COLUMNS, prior["results"]),
+        ("Priors of a near-verbatim scan", BALL_COLUMNS, prior["results"]),
         ("`texts.parquet`", TEXT_COLUMNS, store["texts"]),
     ]
     parts = [COLUMNS_HEAD]

@@ -16,6 +16,7 @@ from byrote.prior.calibration import RatioThreshold
 from byrote.prior.draws import DrawnPrefixes
 from byrote.prior.items import PAIR_KIND, WINDOW_KIND
 from byrote.prior.options import PriorConfig
+from byrote.prior.pool import PooledBalls, ball_ratio
 from byrote.stats.clusters import rate_with_clusters
 from byrote.stats.prior_mean import PriorEstimate, log_ratio
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
@@ -54,6 +55,20 @@ SWEEP_COLUMNS: Schema = (
     Column("sweep_point_verdict", "list[text]", is_required=True),
 )
 JOINED_COLUMNS: Schema = (Column("scan_verdict", "text"), Column("scan_p_verbatim", "float64"))
+BALL_COLUMNS: Schema = (
+    Column("ball_mass_lower", "float64", is_required=True),
+    Column("ball_mass_upper", "float64", is_required=True),
+    Column("pool_hits", "int64", is_required=True),
+    Column("ball_prior_low", "float64", is_required=True),
+    Column("ball_prior_high", "float64", is_required=True),
+    Column("log_ball_ratio", "float64", is_required=True),
+    Column("log_ball_ratio_low", "float64", is_required=True),
+    Column("log_ball_ratio_high", "float64", is_required=True),
+    Column("log_ball_ratio_at_least", "float64", is_required=True),
+    Column("ball_verdict", "text", is_required=True),
+    Column("ball_point_verdict", "text", is_required=True),
+    Column("ball_ratio_verdict", "text", is_required=True),
+)
 
 SWEPT = ("log_p_conditional", "log_p_prior", "prior_verdict", "point_verdict")
 EXAMPLES = 5
@@ -77,8 +92,9 @@ class LengthScores(NamedTuple):
     distinct_prefixes: int
 
 
-def prior_schema(*, is_sweep: bool, is_joined: bool) -> Schema:
-    further = (*(SWEEP_COLUMNS if is_sweep else ()), *(JOINED_COLUMNS if is_joined else ()))
+def prior_schema(*, is_sweep: bool, is_joined: bool, has_balls: bool) -> Schema:
+    asked = ((SWEEP_COLUMNS, is_sweep), (JOINED_COLUMNS, is_joined), (BALL_COLUMNS, has_balls))
+    further = (column for columns, is_asked in asked if is_asked for column in columns)
     return (*WINDOW_COLUMNS, *PRIOR_COLUMNS, *further, *COST_COLUMNS)
 
 
@@ -90,7 +106,12 @@ def least_probability(config: PriorConfig, suffix_tokens: int) -> float:
 
 
 def rows_of(
-    windows: Sequence[Window], scores: Sequence[LengthScores], config: PriorConfig, *, decode: Decode
+    windows: Sequence[Window],
+    scores: Sequence[LengthScores],
+    config: PriorConfig,
+    *,
+    decode: Decode,
+    balls: PooledBalls | None,
 ) -> list[dict[str, Any]]:
     """Rows in order of the windows. The first of `scores` is the main prefix length; more of them make a sweep."""
     rows = []
@@ -100,6 +121,8 @@ def rows_of(
         if len(scores) > 1:
             row["sweep_prefix_tokens"] = [each.prefix_tokens for each in scores]
             row |= {f"sweep_{name}": [each[name] for each in judged] for name in SWEPT}
+        if balls is not None:
+            row |= _judged_ball(window, place, balls, config)
         inner = len(window.suffix_ids) - 1
         row["token_evals"] = sum(len(window.ids) + inner * each.distinct_prefixes for each in scores)
         rows.append(row)
@@ -144,8 +167,42 @@ def _judged(suffix_tokens: int, place: int, scores: LengthScores, config: PriorC
     }
 
 
+def _judged_ball(window: Window, place: int, balls: PooledBalls, config: PriorConfig) -> dict[str, Any]:
+    """The columns of a window's ball: certified bounds of P(ball | p) against the pool. Its point estimate is that of
+    the lower bound."""
+    lower, upper = window.further["ball_mass_lower"], window.further["ball_mass_upper"]
+    hits, tokens = balls.hits[place], len(window.suffix_ids)
+    threshold, least = balls.thresholds[tokens], least_probability(config, tokens)
+    prior = balls.prior(hits)
+    ratio = ball_ratio(lower, upper, prior)
+    log_lower = math.log(lower) if lower else -math.inf
+    point = log_ratio(log_lower, math.log(hits / balls.members) if hits else -math.inf)
+    verdict = verdicts.settled_verdict(log_lower, ratio, threshold.interval, least_conditional=least)
+    point_verdict = verdicts.point_verdict(
+        log_lower, point, least_conditional=least, log_least_ratio=threshold.log_least_ratio
+    )
+    return {
+        "pool_hits": hits,
+        "ball_prior_low": prior.low,
+        "ball_prior_high": prior.high,
+        "log_ball_ratio": point,
+        "log_ball_ratio_low": ratio.low,
+        "log_ball_ratio_high": ratio.high,
+        # One-sided: no upper limit shares the chance of error.
+        "log_ball_ratio_at_least": log_lower - math.log(balls.prior(hits, level=2 * verdicts.LEVEL - 1).high),
+        "ball_verdict": str(verdict),
+        "ball_point_verdict": str(point_verdict),
+        "ball_ratio_verdict": str(verdicts.ratio_verdict(ratio, threshold.interval)),
+    }
+
+
 def summarise(
-    rows: Sequence[Row], scores: Sequence[LengthScores], drawn: DrawnPrefixes, *, decode: Decode
+    rows: Sequence[Row],
+    scores: Sequence[LengthScores],
+    drawn: DrawnPrefixes,
+    *,
+    decode: Decode,
+    balls: PooledBalls | None,
 ) -> dict[str, Any]:
     """Totals for the manifest; logarithms stay logarithms."""
     totals: dict[str, Any] = {
@@ -171,8 +228,20 @@ def summarise(
             | {"published_memorized": sum(r["sweep_point_verdict"][place] == PriorVerdict.MEMORIZED for r in rows)}
             for place, each in enumerate(scores)
         }
+    no_threshold = None if balls is None else next((n.interval.reason for n in balls.thresholds.values()), None)
     if "scan_verdict" in rows[0]:
-        totals["joined"] = _joined(rows)
+        # A near-verbatim verdict is about the ball.
+        totals["joined"] = _joined(rows, by_ball=balls is not None and no_threshold is None)
+    if balls is not None:
+        totals["balls"] = {
+            "edits": balls.ball.edits,
+            "policy": balls.ball.policy.describe(),
+            "members": balls.members,
+            "independent_members": balls.independent,
+            "largest_shown_ratio": 1.0 / balls.prior(0, level=2 * verdicts.LEVEL - 1).high,
+            "no_threshold": no_threshold,
+            "by_split": _ball_counts(rows, balls.ball.threshold),
+        }
     return totals
 
 
@@ -195,22 +264,49 @@ def _counts_of(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def _ball_counts(rows: Sequence[Row], threshold: float) -> dict[str, Any]:
+    """By split: of all windows, and of those that the scan found extractable only nearly."""
+    found: dict[str, Any] = {}
+    for split in dict.fromkeys(row["split"] for row in rows):
+        every = [row for row in rows if row["split"] == split]
+        nearly = [
+            row
+            for row in every
+            if row["scan_verdict"] == Verdict.EXTRACTABLE and (row["scan_p_verbatim"] or 0.0) < threshold
+        ]
+        found[split] = {
+            name: {
+                "suffixes": len(part),
+                **_verdict_counts(row["ball_verdict"] for row in part),
+                "by_point_estimates": _verdict_counts(row["ball_point_verdict"] for row in part),
+                "without_hit": sum(row["pool_hits"] == 0 for row in part),
+                "median_log_ratio_at_least": float(np.median([row["log_ball_ratio_at_least"] for row in part])),
+            }
+            for name, part in (("all", every), ("extractable only nearly", nearly))
+            if part
+        }
+    return found
+
+
 def _extractable(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
 
 
-def _joined(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of the windows a scan calls extractable: how many are as likely after any prefix as after their own."""
+def _joined(rows: Sequence[Row], *, by_ball: bool) -> dict[str, Any]:
+    """Of the windows a scan calls extractable: how many are as likely after any prefix as after their own, by the ball
+    or by the exact suffix."""
     extractable = [row for row in rows if row["scan_verdict"] == Verdict.EXTRACTABLE]
-    found = Counter(row["ratio_verdict"] for row in extractable)
+    ratio, point = (f"{'ball_' if by_ball else ''}{kind}_verdict" for kind in ("ratio", "point"))
+    found = Counter(row[ratio] for row in extractable)
     return {
+        "is_by_ball": by_ball,
         "scan_extractable": len(extractable),
         "merely_likely": found[PriorVerdict.MERELY_LIKELY],
         "specific_to_their_prefix": found[PriorVerdict.MEMORIZED],
         "unsettled": found[PriorVerdict.UNSETTLED],
-        "published_memorized": sum(row["point_verdict"] == PriorVerdict.MEMORIZED for row in extractable),
+        "published_memorized": sum(row[point] == PriorVerdict.MEMORIZED for row in extractable),
         "verbatim_probability_at_most_m": len(extractable) - len(_extractable(extractable)),
-        "merely_likely_share": _share_of(extractable, "ratio_verdict", PriorVerdict.MERELY_LIKELY),
+        "merely_likely_share": _share_of(extractable, ratio, PriorVerdict.MERELY_LIKELY),
     }
 
 

@@ -3,7 +3,8 @@
 P(s) is summed over blocks of prefixes, which the run folder keeps until the run is complete.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -24,6 +25,9 @@ from byrote.prior.calibration import (
 )
 from byrote.prior.draws import DrawnPrefixes, shorten
 from byrote.prior.options import PriorConfig
+from byrote.prior.pool import Ball, Ints, PooledBalls, hits_of, sample_pool
+from byrote.prior.verdicts import LEVEL
+from byrote.stats.intervals import undefined
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
 from byrote.store.columns import Column, Schema
 from byrote.store.resume import RunSession
@@ -105,6 +109,39 @@ class Measurement:
         )
         self.token_evals += result.token_evals
         return result
+
+    def balls(self, ball: Ball, drawn: DrawnPrefixes, thresholds: Mapping[int, RatioThreshold]) -> PooledBalls:
+        """Every window's ball against one pool, which is sampled under the policy of the balls' masses; `thresholds`
+        are those of exact suffixes, under the run's own policy."""
+        suffixes = [window.suffix_ids for window in self.windows]
+        tokens, members = max(map(len, suffixes)), self.config.pool_members
+
+        def keep(name: str, compute: Callable[[], Ints]) -> Ints:
+            rows = self.session.read_block(name)
+            if rows is None:
+                rows = [{"values": values} for values in compute().tolist()]
+                self.session.write_block(name, rows, BLOCK_COLUMNS)
+            return np.array([row["values"] for row in rows]).astype(np.int64)
+
+        pool = sample_pool(
+            self.model,
+            drawn,
+            ball.policy,
+            members=members,
+            tokens=tokens,
+            seed=self.config.seed,
+            keep_block=keep,
+            advance=self.advance,
+        )
+        self.token_evals += members * (self.config.prefix_tokens + tokens - 1)
+        if self.config.least_ratio is None and ball.policy != self.config.policy:
+            reason = (
+                f"n is of {self.config.policy.describe()}, the scan's masses are of {ball.policy.describe()}; give "
+                "byrote prior the same policy, or set n with --least-ratio"
+            )
+            thresholds = dict.fromkeys(thresholds, RatioThreshold(math.nan, undefined(reason, level=LEVEL)))
+        hits = hits_of(pool, suffixes, distance=ball.distance, edits=ball.edits)
+        return PooledBalls(ball, hits, members, pool.independent, thresholds)
 
     def _kept(self, name: str, compute: Callable[[], PriorSums]) -> PriorSums:
         """The sums of a block: as the run folder has them, otherwise computed and kept there."""

@@ -12,8 +12,10 @@ from byrote.corpus.spans import cut_spans, find_spans, read_spans
 from byrote.corpus.windows import WindowOptions
 from byrote.errors import ConfigError, RunError, WindowError
 from byrote.models.base import LanguageModel
+from byrote.policy import Policy
 from byrote.prior.draws import shorten
 from byrote.prior.options import AUTO_SPANS, PriorConfig
+from byrote.prior.pool import Ball
 from byrote.report.words import listed
 from byrote.store.columns import window_of
 from byrote.store.read import read_run
@@ -35,6 +37,8 @@ class PriorItems(NamedTuple):
     """How many there were before --sample and --limit; window starts, for windows."""
     documents: list[Document]
     left_out: dict[str, int]
+    ball: Ball | None = None
+    """Given with windows of a near-verbatim scan."""
 
 
 def read_items(config: PriorConfig, model: LanguageModel) -> PriorItems:
@@ -123,6 +127,8 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
         raise RunError(
             "the scan measured neither verbatim nor near-verbatim extraction; scan again with --measures near."
         )
+    # A mass inside a prompt has no null here: drawn prefixes stand alone.
+    has_masses = "mass_lower" in run.results.columns and "prompt" not in run.identity and config.pool_members > 0
     windows = []
     for row in run.results.iter_rows(named=True):
         # The near-verbatim verdict where the scan has one, else by the verbatim probability.
@@ -131,6 +137,8 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
             verdict = str(Verdict.EXTRACTABLE if (p_verbatim or 0.0) >= threshold else Verdict.NOT_SHOWN)
         if config.every_window or verdict == Verdict.EXTRACTABLE:
             found = {"kind": row.get("kind") or WINDOW_KIND, "scan_verdict": verdict, "scan_p_verbatim": p_verbatim}
+            if has_masses:
+                found |= {"ball_mass_lower": row["mass_lower"][-1], "ball_mass_upper": row["mass_upper"][-1]}
             windows.append(replace(window_of(row), further=found))
     if not windows:
         raise RunError(f"{path} has no extractable window at τ = {threshold:g}; use --every-window for all of them.")
@@ -141,7 +149,12 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
             f"prefix-tokens is {config.prefix_tokens}, but windows of {path} have prefixes of {longest} tokens; give "
             f"--prefix-tokens {longest}, and further lengths with --prefix-lengths."
         )
-    return PriorItems(_chosen(windows, config), len(windows), [], {})
+    ball = None
+    if has_masses:
+        made, edits = run.identity["config"], len(run.results["mass_lower"][0]) - 1
+        policy = Policy(made["temperature"], made["top_k"], made["top_p"])
+        ball = Ball(made["distance"], edits, policy, threshold)
+    return PriorItems(_chosen(windows, config), len(windows), [], {}, ball)
 
 
 def _chosen(windows: Sequence[Window], config: PriorConfig) -> list[Window]:

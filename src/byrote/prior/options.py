@@ -40,6 +40,12 @@ class PriorConfig:
         None, "A finished scan whose extractable windows get a prior-aware verdict.", group="text", is_path=True,
         is_common=True,
     )  # fmt: skip
+    pool: int | None = option(
+        None,
+        "With --run of a near-verbatim scan: continuations sampled after drawn prefixes, against which its "
+        "near-verbatim masses are judged; 0 for none.",
+        group="prior", at_least=0, default_words="as many as prefixes are drawn",
+    )  # fmt: skip
     every_window: bool = option(False, "With --run: all of its windows, not only the extractable ones.", group="text")
     spans: str | None = option(
         None, "Score spans of the texts: auto for identifiers found by regular expressions, or a JSONL file.",
@@ -106,12 +112,14 @@ class PriorConfig:
             raise ConfigError(
                 "--control stands beside --text; in --pairs, give controls the split control or 0 copies."
             )
+        if self.pool is not None and self.run is None:
+            raise ConfigError("--pool is for near-verbatim masses, which a scan measures; name the scan with --run.")
         if self.prior_prefixes * self.trials < 2:
             raise ConfigError("one drawn prefix has no standard error; raise --prior-prefixes.")
 
     def identity(self) -> dict[str, Any]:
         """The options that decide numbers and are not already in the hashes of what is scored and drawn."""
-        names = ("prefix_lengths", "prefix_tokens", "trials", "least_probability", "least_ratio")
+        names = ("prefix_lengths", "prefix_tokens", "trials", "least_probability", "least_ratio", "pool")
         return {name: getattr(self, name) for name in (*names, "temperature", "top_k", "top_p")}
 
     @property
@@ -134,6 +142,10 @@ class PriorConfig:
     def all_prefix_lengths(self) -> tuple[int, ...]:
         """The main length first, then those of the sweep, each once."""
         return tuple(dict.fromkeys((self.prefix_tokens, *self.prefix_lengths)))
+
+    @property
+    def pool_members(self) -> int:
+        return self.prior_prefixes * self.trials if self.pool is None else self.pool
 
     @property
     def longest_prefix(self) -> int:

@@ -42,8 +42,8 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     tables, sentences = [_counts(views)], []
     if len(views) == 1:
         totals = views[0].totals
-        tables += [_thresholds(totals), *_sweep(totals), *_examples(totals, reveal=asked.reveal)]
-        sentences = [*basis_sentences(totals), *threshold_notes(totals["thresholds"])]
+        tables += [*_balls(totals), _thresholds(totals), *_sweep(totals), *_examples(totals, reveal=asked.reveal)]
+        sentences = [*basis_sentences(totals), *ball_sentences(totals), *threshold_notes(totals["thresholds"])]
     return Content(
         kind="prior",
         label=listed([view.label for view in views]),
@@ -81,6 +81,10 @@ def _headline(views: Sequence[PriorView]) -> str:
             words += "" if place else f" from {view.label}"
             unsettled = f"{integer(counts['unsettled'])} unsettled; " if counts["unsettled"] else ""
             words += f" ({unsettled}published rule: {integer(counts['by_point_estimates']['memorized'])})"
+            if (balls := view.totals.get("balls")) and balls["no_threshold"] is None:
+                ball = balls["by_split"][split]["all"]
+                published = integer(ball["by_point_estimates"]["memorized"])
+                words += f", within {balls['edits']} edits {integer(ball['memorized'])} (published rule: {published})"
             found.append(words)
     return f"Memorized, not just likely after any prefix: {listed(found, most=len(found))}."
 
@@ -145,6 +149,23 @@ def basis_sentences(totals: Mapping[str, Any]) -> Iterator[str]:
             yield f"By the published rule, which takes estimates as exact, {split}: {counts}."
 
 
+def ball_sentences(totals: Mapping[str, Any]) -> Iterator[str]:
+    """What the pool is, what it can show at all, and why there is no verdict."""
+    if (balls := totals.get("balls")) is None:
+        return
+    most = f"{balls['largest_shown_ratio']:,.0f}"
+    yield (
+        f"The pool has {balls['members']:,} continuations, sampled with {balls['policy']} after random prefixes; "
+        f"limits count {balls['independent_members']:,.0f} of them. Where none of them is within "
+        f"{balls['edits']} edits of a window, this comes out nearly after a random prefix with probability at most "
+        f"1/{most} (95 %), and its ratio is at least {most} times its certified mass."
+    )
+    if balls["no_threshold"] is not None:
+        yield f"No verdict about near-verbatim masses: {balls['no_threshold']}."
+    elif any(part["all"]["unsettled"] for part in balls["by_split"].values()):
+        yield "Unsettled within the edits: a larger --pool, or n from --least-ratio, settles more of them."
+
+
 def threshold_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What n is; why it is missing, has no upper end, or is that of shorter suffixes, at the first such length."""
     lengths = [(int(tokens), one) for entry in entries for tokens, one in entry["by_suffix_tokens"].items()]
@@ -177,11 +198,12 @@ def joined_sentence(join: Mapping[str, Any]) -> str:
     interval = (
         "" if isinstance(share["low"], str) else f", 95 % interval {percent(share['low'])} to {percent(share['high'])}"
     )
+    by_ball = ", judged by their near-verbatim mass," if join["is_by_ball"] else ""
     return (
-        f"Of {join['scan_extractable']:,} windows that the scan found extractable {join['merely_likely']:,} are merely "
-        f"likely ({percent(real(share['value']))}{interval}), {join['specific_to_their_prefix']:,} are specific to "
-        f"their prefix, {join['unsettled']:,} are unsettled; by the published rule {join['published_memorized']:,} are "
-        "memorized."
+        f"Of {join['scan_extractable']:,} windows that the scan found extractable{by_ball} "
+        f"{join['merely_likely']:,} are merely likely ({percent(real(share['value']))}{interval}), "
+        f"{join['specific_to_their_prefix']:,} are specific to their prefix, {join['unsettled']:,} are unsettled; by "
+        f"the published rule {join['published_memorized']:,} are memorized."
     )
 
 
@@ -207,6 +229,20 @@ def _counts(views: Sequence[PriorView]) -> Cells:
         "estimates are taken as exact. byrote export lists them all."
     )
     return Cells("counts", "Verdicts", ("texts", *COUNT_HEADS), tuple(rows), note)
+
+
+def _balls(totals: Mapping[str, Any]) -> Iterator[Cells]:
+    if balls := totals.get("balls"):
+        rows = []
+        for split, parts in balls["by_split"].items():
+            for name, counts in parts.items():
+                words = [integer(counts[column]) for column in COUNTED]
+                words += [integer(counts["by_point_estimates"]["memorized"]), integer(counts["without_hit"])]
+                ratio = number_from_log(real(counts["median_log_ratio_at_least"]))
+                rows.append((split if name == "all" else f"{split}: {name}", *words, ratio))
+        heads = ("windows", *COUNT_HEADS[:-1], "not in pool", "ratio at least")
+        note = "Not in pool: no sampled continuation comes near. Ratio at least: median of the 95 % lower limits."
+        yield Cells("balls", f"Verdicts within {balls['edits']} edits", heads, tuple(rows), note)
 
 
 def _thresholds(totals: Mapping[str, Any]) -> Cells:

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from byrote.corpus.read import Document, read_documents
@@ -17,6 +18,7 @@ from byrote.prior.draws import DrawnPrefixes, draw_prefixes
 from byrote.prior.estimate import Measurement
 from byrote.prior.items import PriorItems, read_items
 from byrote.prior.options import PriorConfig
+from byrote.prior.pool import Ball, PooledBalls
 from byrote.prior.verdicts import forecast, forecast_sentences
 from byrote.progress import Progress
 from byrote.store.resume import RunSession
@@ -49,16 +51,18 @@ def prior_to_folder(
         require_positions(model, config.longest_prefix + longest, advice=CONTEXT_ADVICE)
         generic = [encoding.ids for encoding in model.encode_batch(read_generic(config.generic))]
     with progress.phase("drawing prefixes"):
-        drawn = draw_prefixes(
+        draw = partial(
+            draw_prefixes,
             reference,
             model,
-            prefix_tokens=config.longest_prefix,
             stride_chars=None if config.whole_documents else config.stride_chars,
             bos_id=model.bos_id(config.bos),
-            draws=config.prior_prefixes,
-            trials=config.trials,
             seed=config.seed,
         )
+        drawn = draw(prefix_tokens=config.longest_prefix, draws=config.prior_prefixes, trials=config.trials)
+        pool = None
+        if items.ball is not None:
+            pool = items.ball, draw(prefix_tokens=config.prefix_tokens, draws=config.pool_members, trials=1)
     # Two runs are the same when the model, what is scored, what was drawn and the thresholds are.
     identity = {
         "config": config.identity(),
@@ -67,15 +71,17 @@ def prior_to_folder(
         "drawn": _hash([drawn.prefixes, drawn.counts.tolist(), drawn.is_exhaustive]),
         "generic": _hash(generic),
     }
-    schema = prior_schema(is_sweep=len(config.all_prefix_lengths) > 1, is_joined=config.run is not None)
+    schema = prior_schema(
+        is_sweep=len(config.all_prefix_lengths) > 1, is_joined=config.run is not None, has_balls=items.ball is not None
+    )
     with RunSession.open(config.out, kind="prior", identity=identity, schema=schema, fresh=fresh) as session:
         if session.is_complete:
             return True
         started = time.monotonic()
         measurement = Measurement(config, model, items.windows, generic, drawn, session, progress.advance)
-        scores = _measure(measurement, progress, say)
-        rows = rows_of(items.windows, scores, config, decode=model.decode)
-        totals = summarise(rows, scores, drawn, decode=model.decode) | {
+        scores, balls = _measure(measurement, pool, progress, say)
+        rows = rows_of(items.windows, scores, config, decode=model.decode, balls=balls)
+        totals = summarise(rows, scores, drawn, decode=model.decode, balls=balls) | {
             "token_evals": measurement.token_evals,
             "available": items.available,
             "in_reference": _in_reference(items, reference, drawn),
@@ -99,15 +105,18 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-def _measure(measurement: Measurement, progress: Progress, say: Say) -> list[LengthScores]:
-    """Everything at every prefix length; what the run cannot settle is printed before the long pass."""
+def _measure(
+    measurement: Measurement, pool: tuple[Ball, DrawnPrefixes] | None, progress: Progress, say: Say
+) -> tuple[list[LengthScores], PooledBalls | None]:
+    """Everything at every prefix length, and the `pool` for the balls of a scan; what the run cannot settle is printed
+    before the long pass."""
     config, windows, drawn = measurement.config, measurement.windows, measurement.drawn
     lengths = config.all_prefix_lengths
     passes = len(lengths) * (1 if config.least_ratio is not None else 2)
     started = time.monotonic()
     conditionals = {length: measurement.conditionals(length) for length in lengths}
     say(_cost(measurement, time.monotonic() - started))
-    progress.start(passes * len(drawn.prefixes), 0)
+    progress.start(passes * len(drawn.prefixes) + (config.pool_members if pool else 0), 0)
     progress.remark("n of generic texts")
     thresholds = {length: measurement.thresholds(length) for length in lengths}
     main, suffix_tokens = lengths[0], [len(window.suffix_ids) for window in windows]
@@ -117,6 +126,10 @@ def _measure(measurement: Measurement, progress: Progress, say: Say) -> list[Len
     ]
     for sentence in forecast_sentences(forecast(suffixes, drawn), drawn):
         say(sentence)
+    balls = None
+    if pool is not None:
+        progress.remark("the pool of continuations")
+        balls = measurement.balls(*pool, thresholds[main])
     progress.remark("P(s) of what is scored")
     scores = []
     for length in lengths:
@@ -124,7 +137,7 @@ def _measure(measurement: Measurement, progress: Progress, say: Say) -> list[Len
         scores.append(
             LengthScores(length, conditionals[length], priors.estimates, thresholds[length], priors.distinct_prefixes)
         )
-    return scores
+    return scores, balls
 
 
 def _cost(measurement: Measurement, seconds: float) -> str:

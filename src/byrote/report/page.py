@@ -31,7 +31,7 @@ TERMS = {
     "scan": "window threshold edits greedy verbatim near bounds answers interval control membership",
     "change": "window threshold edits near bounds answers interval control",
     "mc": "window edits near bounds interval samples",
-    "prior": "prior prior-verdict prior-thresholds interval control",
+    "prior": "prior prior-verdict prior-pool prior-thresholds interval control",
     "audit": "nv-recall phase-1 control",
     "recall": "nv-recall",
     "counterfactual": "prior counterfactual interval copies",
