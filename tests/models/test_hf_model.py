@@ -1,6 +1,7 @@
 """The Hugging Face back end around models in memory and on disk: ids, rules, identity, and what it refuses."""
 
 import json
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,16 @@ def test_vocabulary_and_context_are_read_from_every_architecture(architecture: s
     assert model.max_positions == (None if architecture in WITHOUT_LIMIT else 64)
     assert model.next_logits([[4, 5], [6, 7]]).shape == (2, VOCABULARY)
     assert EOS in model.eos_ids
+
+
+@pytest.mark.parametrize("architecture", sorted(CONFIGS))
+def test_without_its_weights_a_model_is_small_to_send_and_describes_itself_the_same(architecture: str) -> None:
+    model = HuggingFaceModel(tiny_model(architecture), tiny_tokenizer())
+    bare = pickle.loads(pickle.dumps(model.without_weights()))
+    assert all(parameter.is_meta for parameter in bare.model.parameters())
+    for name in ("identity", "described", "vocab_size", "max_positions", "eos_ids"):
+        assert getattr(bare, name) == getattr(model, name), name
+    assert bare.encode_batch(["ab"]) == model.encode_batch(["ab"])
 
 
 def test_vocabulary_is_what_the_model_outputs_not_what_the_tokenizer_knows() -> None:
