@@ -105,7 +105,8 @@ def main() -> None:
         steps = [step for window_id, step in first.items() if window_id.split("/")[0] in names]
         known = sorted(step for step in steps if step is not None)
         middle = f"half of them by step {known[len(steps) // 2]}" if len(known) > len(steps) // 2 else "half never"
-        print(f"{copies:3d} copies: {len(known)} of {len(steps)} windows became extractable, {middle}")
+        known_as = "copy" if copies == 1 else "copies"
+        print(f"{copies:3d} {known_as}: {len(known)} of {len(steps)} windows became extractable, {middle}")
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def test_train_with_panel_shows_that_extractable_windows_follow_the_copies(
 ) -> None:
     run_example("train_with_panel.py", ["--out", tmp_path], monkeypatch)
     out = capsys.readouterr().out
-    line = r"^ *(\d+) copies: (\d+) of (\d+) windows became extractable"
+    line = r"^ *(\d+) cop(?:y|ies): (\d+) of (\d+) windows became extractable"
     found = {int(copies): (int(hits), int(windows)) for copies, hits, windows in re.findall(line, out, re.M)}
     assert found.keys() == {1, 16, 64}
     assert found[1][0] == 0

@@ -18,6 +18,7 @@ from byrote.lab.train import train_tokenizer
 from byrote.report.view import load_view
 from tests.report.synthetic_run import prose
 
+pytest.importorskip("accelerate", reason="the Trainer needs accelerate, which is not installed")
 TEXT, UNSEEN = prose(1, 900), prose(2, 900)
 TOKENIZER = train_tokenizer([TEXT, UNSEEN], vocabulary_size=320)
 SMALL: dict[str, Any] = {"prefix_tokens": 8, "suffix_tokens": 6, "stride_chars": 40, "edit_budget": 1, "top_k": 10}

@@ -11,6 +11,7 @@ from byrote.report.analysis.comparison import compare_runs
 from byrote.report.analysis.series import Series, by_steps, change_between, series_of, series_rows, step_of, window_rows
 from byrote.report.content import contents_json
 from byrote.report.page import write_page
+from byrote.report.summary import headline
 from byrote.report.view import RunView, load_view, view_of
 from byrote.scan.report import scan_content
 from tests.report.synthetic_run import Book, prose, write_run
@@ -80,6 +81,11 @@ def test_the_fate_of_every_window_is_that_worked_out_by_hand(views: list[RunView
         "doubtful": [100, 1, 1, False],
         "never": [None, 0, 0, False],
     }
+
+
+def test_the_headline_of_a_series_has_its_ends_and_its_highest_step(views: list[RunView]) -> None:
+    start = "Target passages that come out word for word or nearly so"
+    assert headline(views) == f"{start}: 25.0 % from step 0, 25.0 % from step 300 and at most 75.0 % from step 100."
 
 
 def test_two_steps_alone_change_as_in_the_series(views: list[RunView]) -> None:

@@ -35,6 +35,8 @@ def test_run_of_another_configuration_is_refused_with_the_difference(tmp_path: P
         'texts.a.txt: "12ab" in the run, absent now; texts.b.txt: absent in the run, "12ab" now. '
         "Choose another folder with --out, or start over with --fresh."
     )
+    with pytest.raises(RunError, match=r"config\.top_k: 40 in the run, none now"):
+        open_session(tmp_path, identity=changed(top_k=None))
     assert len(read_run(tmp_path).results) == 2
 
 

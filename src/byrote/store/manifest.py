@@ -110,8 +110,8 @@ def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 
 
 def _shown(value: object) -> str:
-    if value is ABSENT:
-        return "absent"
+    if value is ABSENT or value is None:
+        return "none" if value is None else "absent"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= VALUE_CHARACTERS_SHOWN else text[:VALUE_CHARACTERS_SHOWN] + "…"
 
