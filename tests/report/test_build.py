@@ -48,13 +48,24 @@ def figures_of(report: Written) -> set[str]:
 def test_report_has_page_figures_tables_and_card(report: Written) -> None:
     assert report.page.name == "index.html"
     names = {path.name for path in report.others}
-    wanted = ["rates-by-edits", "queries", "mass", "mass-gain", "shells", "shell-violins", "book-1", "copies", "ranks"]
+    wanted = [
+        "rates-by-edits",
+        "queries",
+        "mass",
+        "mass-gain",
+        "shells",
+        "shell-violins",
+        "book-1",
+        "copies",
+        "ranks",
+        "copies-queries",
+    ]
     for name in wanted:
         assert {f"{name}.{kind}" for kind in ("svg", "png", "pdf")} <= names
         # Violins are outlines of what the rows of the run hold.
         assert name == "shell-violins" or f"{name}.csv" in names
     rest = {path.name for path in report.others if path.parent.name != "figures"}
-    assert rest == {"rates.csv", "documents.csv", "copies.csv", "risk.csv", "model_card.md"}
+    assert rest == {"rates.csv", "documents.csv", "copies.csv", "sets.csv", "risk.csv", "model_card.md"}
     assert all(path.stat().st_size > 0 for path in (report.page, *report.others))
 
 

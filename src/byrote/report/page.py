@@ -40,9 +40,9 @@ TERMS = {
 """Kind → the definitions that its page ends with; a page with the shaded text has all of the first part."""
 KIND_WORDS = {"mc": "Samples"}
 OWN_FIGURE = re.compile(
-    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|passages|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences|beam-widths)"
-    r"(-run\d+|-\d+)?\.(svg|png|pdf|csv)"
+    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
+    r"|copies-queries|kinds|tags|passages|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences"
+    r"|beam-widths)(-run\d+|-\d+)?\.(svg|png|pdf|csv)"
 )
 """Figures that an earlier report of other scans may have left, and this one may not have."""
 

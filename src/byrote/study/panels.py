@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from byrote.report.analysis.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, policy_queries, policy_rates
-from byrote.report.analysis.rates import Criterion, places_of, rate_for, split_rows
+from byrote.report.analysis.queries import DASHED, policy_queries, policy_rates, query_lines, query_panels
+from byrote.report.analysis.rates import Criterion, rate_for, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
-from byrote.stats.curves import query_grid, rate_curves
 from byrote.stats.intervals import exact_interval
 from byrote.study.plan import Axis
 from byrote.study.run import MeasuredCell, StudyView
@@ -156,29 +155,22 @@ def _query_drawings(study: StudyView) -> Iterator[Drawing]:
     if axis is None:
         return
 
-    def line(one: MeasuredCell, *, is_near: bool) -> Line:
-        part = one.view.population.select(split_rows(one.view.population, Split.TARGET))
-        logs = part.log_mass(part.edit_budget) if is_near else part.log_verbatim()
-        grid = query_grid(LARGEST_QUERIES)
-        (curve,) = rate_curves(logs, places_of(part), queries=grid, probabilities=[SHOWN_PROBABILITY]).curves
-        points = tuple(Point.of(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
-        return Line(axis.label_of(one.cell.settings[axis.name]), points)
-
     groups = _groups(study, axis)
     for number, (label, cells) in enumerate(groups.items(), start=1):
-        panels = [
-            Panel(
-                f"{words}, p = {SHOWN_PROBABILITY:g}",
-                "windows extracted with probability p",
-                tuple(line(one, is_near=is_near) for one in cells),
+        lines = [
+            query_lines(
+                axis.label_of(one.cell.settings[axis.name]),
+                one.view.population.select(split_rows(one.view.population, Split.TARGET)),
+                one.view.threshold,
             )
-            for words, is_near in (("Word for word", False), ("Nearly, at least", True))
+            for one in cells
         ]
         caption = (
-            f"Share of target windows within n queries under every policy searched ({label}), with 95 % intervals."
+            f"Share of target windows within n queries under every policy searched ({label}), with 95 % intervals. "
+            f"{DASHED}"
         )
         suffix = f"-{number}" if len(groups) > 1 else ""
-        figure = overlay(panels, Setting("queries, n", is_log=True))
+        figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
         yield Drawing(f"study-policy-queries{suffix}", caption, figure, is_wide=True)
 
 

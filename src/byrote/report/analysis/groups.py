@@ -5,9 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
+from byrote.report.analysis.queries import DASHED, query_lines, query_panels
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.content import Cells, Drawing
+from byrote.report.figures.overlays import Setting, overlay
 from byrote.report.figures.scan import rate_by_copies
 from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, house_style, legend_above, new_figure, percent_axis
 from byrote.report.view import RunView
@@ -107,6 +110,16 @@ def copies_of_windows(view: RunView, *, is_other_edition: bool = False) -> list[
     ]
 
 
+def by_copies(copies: NDArray[np.object_]) -> dict[str, Flags]:
+    """The windows with each number of copies, most first; no more numbers than a figure has colours for, and nothing
+    where fewer than two are known."""
+    levels = sorted({count for count in copies if count is not None}, reverse=True)
+    if len(levels) < 2:
+        return {}
+    chosen = sorted(set(np.linspace(0, len(levels) - 1, min(len(levels), MOST_LINES)).round().astype(int).tolist()))
+    return {f"copies: {levels[place]}": np.asarray(copies == levels[place], dtype=np.bool_) for place in chosen}
+
+
 def copies_rates(view: RunView) -> list[CopiesRate]:
     """Every measured criterion (greedy answers exact, near-verbatim at the whole budget) by copies and wording."""
     rates: list[CopiesRate] = []
@@ -155,6 +168,8 @@ COLOURS = {Criterion.GREEDY: INK, Criterion.VERBATIM: BLUE, Criterion.NEAR: VERM
 NAMES = {Criterion.GREEDY: "greedy, exact", Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
 MOST_GROUPS = 24
 LINE_INCHES = 0.42
+MOST_LINES = 7
+"""Numbers of copies that are drawn; more would share colours."""
 
 
 def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
@@ -197,7 +212,24 @@ def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
     if not any(len(points) > 1 for points in series.values()):
         return []
     caption = "Share of windows extractable by how often their document stood in the training data (controls: 0)."
-    return [Drawing("copies", caption, rate_by_copies(series), "copies")]
+    drawings = [Drawing("copies", caption, rate_by_copies(series), "copies")]
+    for number, view in enumerate(views, start=1):
+        rows = split_rows(view.population, Split.TARGET)
+        copies = np.array(copies_of_windows(view), dtype=object)
+        lines = [
+            query_lines(label, view.population.select(rows & members), view.threshold)
+            for label, members in by_copies(copies).items()
+        ]
+        if panels := query_panels(lines):
+            caption = (
+                f"Share of target windows within n queries by copies in training, {view.label}, with 95 % intervals. "
+                f"{DASHED}"
+            )
+            name = f"copies-queries-{number}" if len(views) > 1 else "copies-queries"
+            drawings.append(
+                Drawing(name, caption, overlay(panels, Setting("queries, n", is_log=True)), "queries", is_wide=True)
+            )
+    return drawings
 
 
 def group_drawings(views: Sequence[RunView]) -> list[Drawing]:

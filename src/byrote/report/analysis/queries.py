@@ -40,6 +40,35 @@ def curves_of(
     ]
 
 
+def query_lines(label: str, part: Population, threshold: float, *, is_control: bool = False) -> dict[MassKind, Line]:
+    """(n, p) of some windows at the probability that figures show, for every mass measured. The line of a lower bound
+    is dashed from where masses below τ count, for which not every window was searched."""
+    grid = query_grid(LARGEST_QUERIES, per_decade=20)
+    found = {}
+    for curves in curves_of(part, queries=grid, probabilities=[SHOWN_PROBABILITY]) if len(part) else ():
+        points = tuple(Point.of(n, rate) for n, rate in zip(grid, curves.curves[0].rates, strict=True))
+        solid_to = most_queries(searched_down_to(part, threshold, curves.mass_kind), SHOWN_PROBABILITY)
+        found[curves.mass_kind] = Line(label, points, is_control, solid_to)
+    return found
+
+
+def query_panels(lines: Sequence[Mapping[MassKind, Line]]) -> list[Panel]:
+    """A panel for each mass; controls last, so that a line has the same colour with controls or without."""
+    kinds = dict.fromkeys(kind for own in lines for kind in own)
+    return [
+        Panel(
+            f"{TITLES[kind]}, p = {SHOWN_PROBABILITY:g}",
+            "windows extracted with probability p",
+            tuple(sorted((own[kind] for own in lines if kind in own), key=lambda line: line.is_control)),
+        )
+        for kind in kinds
+    ]
+
+
+TITLES = {MassKind.EXACT: "Word for word", MassKind.LOWER_BOUND: "Nearly, at least"}
+DASHED = "Dashed: masses below τ count there, for which not every window was searched."
+
+
 def searched_down_to(
     population: Population, threshold: float, mass_kind: MassKind = MassKind.LOWER_BOUND
 ) -> float | None:

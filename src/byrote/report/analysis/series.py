@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from byrote.errors import RunError
 from byrote.report.analysis.comparison import RunComparison, compare_runs, counted_mass, rated_rows
-from byrote.report.analysis.groups import copies_of_windows
+from byrote.report.analysis.groups import by_copies, copies_of_windows
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, split_rows
 from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
@@ -26,8 +26,6 @@ from byrote.stats.population import Flags, Population
 from byrote.types import Split
 
 STEP = re.compile(r"(?:checkpoint|global_step|step)[-_]?([0-9]{1,12})$", re.IGNORECASE)
-MOST_LINES = 7
-"""Numbers of copies that are drawn; more would share colours."""
 
 
 def step_of(view: RunView) -> int | None:
@@ -213,8 +211,4 @@ def _groups(series: Series) -> Mapping[str, Flags]:
     view, own = series.views[0], series.parts[0]
     copies_of = dict(zip(view.population.window_id, copies_of_windows(view), strict=True))
     copies = np.array([copies_of[window_id] for window_id in own.window_id], dtype=object)
-    levels = sorted({count for count in copies if count is not None}, reverse=True)
-    if len(levels) < 2:
-        return {"target windows": np.ones(len(own), dtype=np.bool_)}
-    chosen = sorted(set(np.linspace(0, len(levels) - 1, min(len(levels), MOST_LINES)).round().astype(int).tolist()))
-    return {f"copies: {levels[place]}": np.asarray(copies == levels[place], dtype=np.bool_) for place in chosen}
+    return by_copies(copies) or {"target windows": np.ones(len(own), dtype=np.bool_)}

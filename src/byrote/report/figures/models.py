@@ -14,14 +14,13 @@ from byrote.report.analysis.comparison import (
     paired_differences,
     shared_windows,
 )
-from byrote.report.analysis.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, curves_of, most_queries, searched_down_to
+from byrote.report.analysis.queries import DASHED, SHOWN_PROBABILITY, query_lines, query_panels
 from byrote.report.analysis.rates import Criterion, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures import style
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.figures.scan import KIND_LOOKS, NOTHING, draw_violins, extractable_shares, gain_curves
+from byrote.report.figures.scan import NOTHING, draw_violins, extractable_shares, gain_curves
 from byrote.report.view import RunView
-from byrote.stats.curves import MassKind, query_grid
 from byrote.stats.population import Floats, recovery
 from byrote.types import Split
 
@@ -116,24 +115,21 @@ def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: 
 
 def _queries(views: Sequence[RunView]) -> Drawing:
     """Share of windows against the number of queries at one success probability, a line a model, a panel a mass."""
-    lines: dict[MassKind, list[Line]] = {}
-    grid = query_grid(LARGEST_QUERIES, per_decade=20)
-    for view in views:
-        for split in Split:
-            part = view.population.select(split_rows(view.population, split))
-            for curves in curves_of(part, queries=grid, probabilities=[SHOWN_PROBABILITY]) if len(part) else ():
-                points = [Point(n, rate.value) for n, rate in zip(grid, curves.curves[0].rates, strict=True)]
-                line = _model_line(view, split, points)
-                if curves.mass_kind is MassKind.LOWER_BOUND:
-                    solid_to = most_queries(searched_down_to(part, view.threshold), SHOWN_PROBABILITY)
-                    line = line._replace(solid_to=solid_to)
-                lines.setdefault(curves.mass_kind, []).append(line)
-    panels = [_panel(KIND_LOOKS[kind][1], "windows extracted", own) for kind, own in lines.items()]
+    lines = [
+        query_lines(
+            f"{view.label}, control" if split is Split.CONTROL else view.label,
+            view.population.select(split_rows(view.population, split)),
+            view.threshold,
+            is_control=split is Split.CONTROL,
+        )
+        for view in views
+        for split in Split
+    ]
     caption = (
         f"Share of windows that come out at least once with probability {SHOWN_PROBABILITY:g} within n queries; "
-        "controls in grey. Dashed: masses below τ count there, for which not every window was searched."
+        f"controls in grey. {DASHED}"
     )
-    figure = overlay(panels, Setting("queries, n", is_log=True))
+    figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
     return Drawing("queries-by-model", caption, figure, "queries", is_wide=True)
 
 

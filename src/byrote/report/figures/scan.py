@@ -306,10 +306,14 @@ def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: floa
     axes.plot([], [], color=style.INK, linestyle="--", label="all windows")
     style.log_axis(axes, "x")
     axes.set(xlim=(1e-6, 1.2), ylim=(-0.02, 1.02))
+    axes.axvspan(1e-6, threshold, color="#d9d6ce", alpha=0.4, linewidth=0, zorder=0)
     axes.set(xlabel="mass gain, Δ = near-verbatim mass − p_z", ylabel="windows with a gain of at least Δ")
     style.percent_axis(axes)
     style.legend_above(axes)
-    caption = "How much probability near-verbatim continuations add: share of windows with a gain of at least Δ."
+    caption = (
+        "How much probability near-verbatim continuations add: share of windows with a gain of at least Δ. Shaded: "
+        "below τ, where searches stop and the screen left windows out, shares are at least these."
+    )
     return Drawing("mass-gain", caption, figure, "gain")
 
 
