@@ -43,7 +43,8 @@ COLUMNS: Schema = (
 
 OWN = ("window", "sample", "samples", "replicates", "interval", "seed")
 OF_THE_RUN = (
-    "unit", "prefix_chars", "suffix_chars", "prefix_tokens", "suffix_tokens", "stride_chars", "bos", "top_k", "top_p", "temperature", "edit_budget", "distance",
+    "unit", "prefix_chars", "suffix_chars", "prefix_tokens", "suffix_tokens", "stride_chars", "bos", "top_k", "top_p",
+    "temperature", "edit_budget", "distance",
 )  # fmt: skip
 """Options that a run has settled: samples of its windows are drawn as it was measured."""
 
