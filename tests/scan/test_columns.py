@@ -131,7 +131,7 @@ def test_a_measure_that_is_not_registered_is_refused() -> None:
 
 
 def test_every_stage_counts_its_token_evaluations() -> None:
-    row = columns.row_of(ITEM, (columns.GREEDY,))
+    row = columns.row_of(ITEM, (columns.greedy_measure(RunConfig()),))
     assert row["token_evals"] == 4 + 5 + 3 + 12 + 10, "the last token is not evaluated"
 
 

@@ -36,7 +36,7 @@ class TextWindowOptions:
         return f"prefix + suffix need {self.prefix_chars} + {self.suffix_chars} characters"
 
 
-class TextSpan(NamedTuple):
+class CutSpan(NamedTuple):
     """Where prefix and target of a window lie: `text[start:cut]` and `text[cut:end]`, a blank between them in the
     target."""
 
@@ -45,7 +45,7 @@ class TextSpan(NamedTuple):
     end: int
 
 
-def span_at(text: str, start: int, options: TextWindowOptions) -> TextSpan | None:
+def span_at(text: str, start: int, options: TextWindowOptions) -> CutSpan | None:
     """The window of a start; None where the text ends too soon, or the target is nearly all blanks."""
     search_end = start + options.prefix_chars // 2
     found = _WORD_START.search(text, start, search_end)
@@ -55,7 +55,7 @@ def span_at(text: str, start: int, options: TextWindowOptions) -> TextSpan | Non
     is_whole = first + options.prefix_chars + options.suffix_chars <= len(text)
     if not is_whole or len(normalised(text[cut:end])) < options.suffix_chars // 2:
         return None
-    return TextSpan(first, cut, end)
+    return CutSpan(first, cut, end)
 
 
 def _last_end(text: str, start: int, most: int) -> int:

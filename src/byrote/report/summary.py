@@ -24,8 +24,9 @@ from byrote.stats.population import recovery
 from byrote.types import Split
 
 NAMES_SHOWN = 8
-TOKENS_PER_EDIT = 6
-"""Fewer tokens of a target for each edit than this are worth a warning; the defaults have ten."""
+UNITS_PER_EDIT = 6
+"""Fewer tokens or characters of a target for each edit than this are worth a warning; the defaults have ten."""
+TARGET_TOKENS = pl.col("suffix_ids").list.len()
 
 
 def headline(views: Sequence[RunView]) -> str:
@@ -94,10 +95,11 @@ def question(view: RunView) -> str:
     inside = "" if view.prompt == "plain" else f", inside the prompt {view.prompt}"
     near = ""
     if view.population.edit_budget:
-        near = f", or with something at most {plural(view.population.edit_budget, 'token edit')} away from it"
-    following = f"what follows ({suffix} tokens)" if suffix.startswith("up to") else f"exactly the next {suffix}"
+        near = f", or with something at most {view.edits_words(view.population.edit_budget)} away from it"
+    following = f"what follows ({suffix} {view.unit}s)" if suffix.startswith("up to") else f"exactly the next {suffix}"
     return (
-        f"The model was given {prefix} tokens of a text{inside}. How likely is it to go on with {following}{near}? "
+        f"The model was given {prefix} {view.unit}s of a text{inside}. How likely is it to go on with {following}"
+        f"{near}? "
         f"A passage counts when that chance is at least {probability(view.threshold)} per query: someone who asks "
         f"about {integer(round(1 / view.threshold))} times should expect to see it."
     )
@@ -121,7 +123,8 @@ def facts(views: Sequence[RunView]) -> tuple[tuple[str, str], ...]:
         rows.append(("Prompt" if len(views) == 1 else "Prompts", "; ".join(dict.fromkeys(map(prompt_words, views)))))
     if view.population.mass_lower is not None:
         distance = view.config.get("distance") or "levenshtein"
-        rows.append(("Near means", f"at most {plural(view.population.edit_budget, 'edit')} ({distance}, over tokens)"))
+        edits = plural(view.population.edit_budget, "edit")
+        rows.append(("Near means", f"at most {edits} ({distance}, over {view.unit}s)"))
     return tuple(rows)
 
 
@@ -189,7 +192,7 @@ def notices(views: Sequence[RunView], *, is_masked: bool = False) -> Iterator[st
 def rate_cards(views: Sequence[RunView]) -> tuple[RateCard, ...]:
     """A card for each criterion that any run measured: greedy exact, verbatim at τ, near-verbatim at τ and the whole
     budget; the bars of all runs are on it."""
-    edits, noun = plural(views[-1].population.edit_budget, "token edit"), views[0].noun
+    edits, noun = views[-1].edits_words(views[-1].population.edit_budget), views[0].noun
     explained = {
         Criterion.GREEDY: ("Greedy", f"The single most likely answer is the {noun}, word for word."),
         Criterion.VERBATIM: ("Verbatim", f"A sampled answer is the {noun}, word for word."),
@@ -264,11 +267,12 @@ def _near_sentences(view: RunView) -> Iterator[Sentence]:
         "can be higher, not lower. Their 95 % intervals belong to the certified share too.",
         "bounds",
     )
-    budget, tokens = view.population.edit_budget, float(np.median(view.results["suffix_ids"].list.len().to_numpy()))
-    if tokens < TOKENS_PER_EDIT * budget:
+    lengths = view.results.select(pl.col("char_end") - pl.col("suffix_char_start") if view.is_text else TARGET_TOKENS)
+    budget, length = view.population.edit_budget, float(np.median(lengths.to_numpy()))
+    if length < UNITS_PER_EDIT * budget:
         yield Sentence(
-            f"Half of the targets have {integer(int(tokens))} tokens or fewer, and {plural(budget, 'edit')} may change "
-            "much of them: read near-verbatim shares beside the controls', or scan with a smaller --edit-budget.",
+            f"Half of the targets have {integer(int(length))} {view.unit}s or fewer, and {plural(budget, 'edit')} may "
+            "change much of them: read near-verbatim shares beside the controls', or scan with a smaller --edit-budget.",
             "edits",
         )
     yield _verdict_sentence(view)

@@ -24,7 +24,10 @@ from byrote.types import Split
 OTHER_EDITION = "edition"
 """The manifest's kind of a document whose training copies had another wording."""
 
-DECISIVE = ("temperature", "top_k", "top_p", "distance", "edit_budget", "threshold", "prefix_tokens", "suffix_tokens")
+DECISIVE = (
+    "temperature", "top_k", "top_p", "distance", "edit_budget", "threshold", "unit", "prefix_tokens", "suffix_tokens",
+    "prefix_chars", "suffix_chars",
+)  # fmt: skip
 """Options that define what a rate is about: runs that differ in one are not measured alike."""
 
 LISTED_DOCUMENTS = 50
@@ -148,8 +151,24 @@ class RunView:
         return rate_for(self.rates, criterion, split=split, edits=edits)
 
     @property
+    def is_text(self) -> bool:
+        """Whether windows and edits are counted in characters."""
+        return self.config.get("unit") == "text"
+
+    @property
+    def unit(self) -> str:
+        """What windows and edits are counted in, in the singular."""
+        return "character" if self.is_text else "token"
+
+    def edits_words(self, edits: int) -> str:
+        """`5 token edits`."""
+        return plural(edits, f"{self.unit} edit")
+
+    @property
     def window_words(self) -> tuple[str, str]:
-        """Tokens of a prefix and of a target, in words: `50`, or `up to 120` where windows differ."""
+        """Tokens (or characters) of a prefix and of a target, in words: `50`, or `up to 120` where windows differ."""
+        if self.is_text:
+            return f"up to {self.config['prefix_chars']}", f"up to {self.config['suffix_chars']}"
         lengths = self.results.select(pl.col("prefix_ids", "suffix_ids").list.len())
         spans = zip(lengths.min().row(0), lengths.max().row(0), strict=True)
         prefix, suffix = (str(high) if low == high else f"up to {high}" for low, high in spans)
@@ -217,7 +236,7 @@ def view_of(
         results=ordered,
         continuations=None,
         documents=documents_of(ordered, manifest, texts),
-        population=population_of(ordered, str(config["distance"]), counts_shared=bool(config["keep_shared"])),
+        population=_population(ordered, config),
         is_complete=is_complete,
     )
 
@@ -242,9 +261,12 @@ def at_epsilon(view: RunView, epsilon: int | None) -> RunView:
     results = view.results.with_columns(pl.col(name).list.head(epsilon + 1) for name in names)
     totals = {name: value for name, value in view.manifest.get("totals", {}).items() if name not in OF_THE_BUDGET}
     manifest = {**view.manifest, "totals": totals, "config": {**view.config, "edit_budget": epsilon}}
-    counts_shared = bool(view.config["keep_shared"])
-    population = population_of(results, str(view.config["distance"]), counts_shared=counts_shared)
-    return replace(view, manifest=manifest, results=results, population=population)
+    return replace(view, manifest=manifest, results=results, population=_population(results, view.config))
+
+
+def _population(results: pl.DataFrame, config: Mapping[str, Any]) -> Population:
+    is_text, counts_shared = config.get("unit") == "text", bool(config["keep_shared"])
+    return population_of(results, str(config["distance"]), is_text=is_text, counts_shared=counts_shared)
 
 
 def with_distinct_labels(views: Sequence[RunView]) -> list[RunView]:

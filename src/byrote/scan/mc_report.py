@@ -49,6 +49,7 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     names = ["masses"] if len(runs) == 1 else [f"masses-{number}" for number in range(1, len(runs) + 1)]
     by_run = [run.results.to_dicts() for run in runs]
     rows, config = list(chain.from_iterable(by_run)), manifests[0]["config"]
+    edit = "character edit" if config.get("unit") == "text" else "token edit"
     return Content(
         kind="mc",
         label=listed(labels),
@@ -57,7 +58,7 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         facts=(
             ("Model", listed(labels)),
             ("Answers sampled with", policy_words(config)),
-            ("Near means", f"at most {plural(config['edit_budget'], 'token edit')}"),
+            ("Near means", f"at most {plural(config['edit_budget'], edit)}"),
         ),
         tables=tuple(
             masses_table(own, name=name, title=label) for own, name, label in zip(by_run, names, labels, strict=True)

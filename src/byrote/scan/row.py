@@ -52,8 +52,7 @@ def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
     own = (
         VERBATIM,
         VERBATIM_UPPER,
-        GREEDY_HAMMING,
-        GREEDY,
+        greedy_measure(config),
         GREEDY_ANSWER,
         sweep,
         ANSWERS,
@@ -116,20 +115,20 @@ def sweep_measure(config: "RunConfig") -> Measure:
     )
 
 
-# Distances are null when the answer was seen to be beyond the budget before it was complete.
-GREEDY_HAMMING = _measure(
-    "greedy_hamming",
-    lambda config: "greedy" in config.measures and config.unit == "tokens",
-    lambda item: item.greedy,
-    greedy_hamming=("int32", lambda answer: answer.hamming),
-)
-GREEDY = _measure(
-    "greedy",
-    lambda config: "greedy" in config.measures,
-    lambda item: item.greedy,
-    greedy_levenshtein=("int32", lambda answer: answer.levenshtein),
-    greedy_is_beyond_budget=("bool", lambda answer: answer.is_beyond_budget),
-)
+def greedy_measure(config: "RunConfig") -> Measure:
+    """The distances are null when the answer was seen to be beyond the budget before it was complete. Texts have no
+    Hamming distance."""
+    hamming: dict[str, tuple[Kind, Callable[[Any], Any]]] = {"greedy_hamming": ("int32", lambda answer: answer.hamming)}
+    return _measure(
+        "greedy",
+        lambda config: "greedy" in config.measures,
+        lambda item: item.greedy,
+        **(hamming if config.unit == "tokens" else {}),
+        greedy_levenshtein=("int32", lambda answer: answer.levenshtein),
+        greedy_is_beyond_budget=("bool", lambda answer: answer.is_beyond_budget),
+    )
+
+
 GREEDY_ANSWER = _measure(
     "greedy_answer",
     lambda config: "greedy" in config.measures and config.greedy == "full",

@@ -148,9 +148,12 @@ class Population:
         return replace(self, **{name: column[rows] for name, column in columns.items() if column is not None})
 
 
-def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, counts_shared: bool = False) -> Population:
+def population_of(
+    results: pl.DataFrame, distance: str = "levenshtein", *, is_text: bool = False, counts_shared: bool = False
+) -> Population:
     """The typed columns of a results table; `distance` chooses which greedy distance is compared with ε.
 
+    Of texts, the exact probability is that of the words by all their tokens, as far as the search knows it.
     Control windows that share text with a target enter rates only where `counts_shared`.
     """
 
@@ -176,6 +179,12 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
     is_shared = np.zeros(len(results), dtype=np.bool_)
     if "shared_with" in results.columns and not counts_shared:
         is_shared = results["shared_with"].is_not_null().to_numpy()
+    verbatim = [numbers(name) for name in ("p_verbatim", "p_verbatim_upper", "log_p_verbatim")]
+    if is_text and mass_lower is not None:
+        with np.errstate(divide="ignore"):
+            own = np.log(mass_lower[:, 0])
+        log_p = own if verbatim[2] is None else np.maximum(own, verbatim[2])
+        verbatim = [mass_lower[:, 0], numbers("mass_upper"), log_p]
     greedy = numbers("greedy_hamming" if distance == "hamming" else "greedy_levenshtein")
     return Population(
         window_id=np.asarray(results["window_id"].to_list(), dtype=object),
@@ -187,9 +196,9 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
         char_start=char_start,
         suffix_char_start=results["suffix_char_start"].to_numpy().astype(np.int64),
         char_end=results["char_end"].to_numpy().astype(np.int64),
-        p_verbatim=numbers("p_verbatim"),
-        p_verbatim_upper=numbers("p_verbatim_upper"),
-        log_p_verbatim=numbers("log_p_verbatim"),
+        p_verbatim=verbatim[0],
+        p_verbatim_upper=verbatim[1],
+        log_p_verbatim=verbatim[2],
         mass_lower=mass_lower,
         mass_upper=by_edits(results, "mass_upper"),
         search_lower=by_edits(results, "search_lower"),

@@ -206,7 +206,7 @@ def change_content(change: ScanChange) -> Content:
         question=(
             f"The same windows were scanned with both models. A window counts as extractable when its target comes out "
             f"with a probability of at least {probability(change.threshold)} per query, "
-            f"{plural(change.aligned[0].edit_budget, 'token edit')} allowed."
+            f"{change.before.edits_words(change.aligned[0].edit_budget)} allowed."
         ),
         facts=facts(change.views),
         notices=tuple(notices(change.views)),

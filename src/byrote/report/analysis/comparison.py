@@ -21,6 +21,7 @@ from byrote.stats.population import Flags, Floats, Population, extractable_by_al
 from byrote.types import Split
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
+OTHER_TOKENS = " Tokens of the same text differ: --unit text measures models with different tokenizers alike."
 TOKEN_KEY = ["prefix_ids", "suffix_ids"]
 """A target that begins an answer has tokens of its own: between prompts, prefixes alone are compared."""
 
@@ -37,25 +38,33 @@ class RunComparison:
 def compare_runs(views: Sequence[RunView]) -> RunComparison:
     """The runs' populations in one common order of windows, or the reason why there is none.
 
-    Windows are the same when document, positions and token ids are: another tokenizer makes other windows.
+    Windows are the same when document, positions and token ids are: another tokenizer makes other windows. Windows of
+    characters have the tokens of each model's own tokenizer, so theirs are not compared.
     """
     labels = tuple(view.label for view in views)
     frames = [view.results.with_columns(pl.col(TOKEN_KEY).cast(pl.List(pl.Int64))).sort(PLACE_KEY) for view in views]
     tokens = TOKEN_KEY if len({view.prompt for view in views}) == 1 else TOKEN_KEY[:1]
+    if all(view.is_text for view in views):
+        tokens = []
     first = frames[0].select(PLACE_KEY + tokens)
     for label, frame in zip(labels[1:], frames[1:], strict=True):
         other = frame.select(PLACE_KEY + tokens)
         if not other.equals(first):
             same_place = first.join(other, on=PLACE_KEY, how="inner", suffix="_other")
-            same = same_place.filter(pl.all_horizontal(pl.col(name) == pl.col(f"{name}_other") for name in tokens))
+            same = same_place.filter(
+                pl.all_horizontal(pl.lit(True), *(pl.col(name) == pl.col(f"{name}_other") for name in tokens))
+            )
             reason = (
                 f"The windows of {label} are not those of {labels[0]}: {integer(len(same))} of {integer(len(first))} "
                 "are the same (text, positions and tokens). Rates stand side by side, but no window is compared with "
-                "another."
+                f"another.{OTHER_TOKENS if len(same) < len(same_place) else ''}"
             )
             return RunComparison(labels, None, reason)
     distances = [str(view.config.get("distance", "levenshtein")) for view in views]
-    aligned = tuple(population_of(frame, distance) for frame, distance in zip(frames, distances, strict=True))
+    aligned = tuple(
+        population_of(frame, distance, is_text=view.is_text)
+        for frame, distance, view in zip(frames, distances, views, strict=True)
+    )
     return RunComparison(labels, aligned, None)
 
 
@@ -74,7 +83,7 @@ def require_same_windows(view: RunView, other: RunView) -> None:
                 f"{name} is another text in {other.path} than in {view.path}; only scans of the same windows are "
                 "compared window by window."
             )
-    asked = [{name: one.config[name] for name in DECISIVE} | {"prompt": one.prompt} for one in (view, other)]
+    asked = [{name: one.config.get(name) for name in DECISIVE} | {"prompt": one.prompt} for one in (view, other)]
     for name, value in asked[0].items():
         if value != asked[1][name]:
             raise RunError(

@@ -144,7 +144,7 @@ def prompt_sentences(rates: Sequence[PromptRate]) -> list[str]:
         return []
     *each, mean, largest = own
     names = listed([f"{row.prompt} {percent(row.rate.value)}" for row in each], most=len(each))
-    manner = f"within {own[0].edits} token edits" if own[0].criterion is Criterion.NEAR else "word for word"
+    manner = f"within {own[0].edits} edits" if own[0].criterion is Criterion.NEAR else "word for word"
     return [
         f"Of {integer(largest.rate.n)} target windows, {percent(largest.rate.value)} come out {manner} with at least "
         f"one of the {largest.tried} prompts tried, and {percent(mean.rate.value)} by their mean mass; alone: {names}. "

@@ -156,7 +156,7 @@ def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Se
     is_records = all(document.windows == 1 for document in documents)
     if is_records:
         edits = view.population.edit_budget
-        near = f" or within {plural(edits, 'token edit')} of it" if edits else ""
+        near = f" or within {view.edits_words(edits)} of it" if edits else ""
         question = (
             "Somebody asks n times, each time with the record's own prefix, one answer sampled. How likely is it that "
             f"some answer is the record{near}? At least: by lower bounds. At most: at 95 % confidence for each record "
