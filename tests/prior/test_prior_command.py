@@ -128,7 +128,7 @@ def test_a_threshold_that_cannot_be_calibrated_says_why(place: Path, tmp_path: P
 def test_a_joined_scan_is_told_in_counts_that_add_up() -> None:
     share = {"value": 0.5, "low": 0.2, "high": 0.8}
     join = {"scan_extractable": 10, "merely_likely": 5, "specific_to_their_prefix": 2, "unsettled": 3}
-    join |= {"published_memorized": 4, "is_by_ball": False}
+    join |= {"published_memorized": 4, "published_merely_likely": 3, "is_by_ball": False}
     words = joined_sentence(join | {"merely_likely_share": share})
     assert "Of 10 windows" in words
     assert "50.0 %, 95 % interval 20.0 % to 80.0 %" in words

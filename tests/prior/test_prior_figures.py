@@ -103,10 +103,12 @@ def test_nothing_but_impossible_suffixes_can_be_drawn() -> None:
 
 
 def test_shares_show_memorized_and_unsettled_parts_of_what_is_above_m() -> None:
-    none = {"suffixes": 100, "extractable": 0, "memorized": 0, "unsettled": 0}
-    shares = {"24 tokens": none | {"extractable": 40, "memorized": 30, "unsettled": 6}, "5 tokens": none}
+    none = {"suffixes": 100, "extractable": 0, "memorized": 0, "unsettled": 0, "published_memorized": 0}
+    found = {"extractable": 40, "memorized": 30, "unsettled": 6, "published_memorized": 35}
+    shares = {"24 tokens": none | found, "5 tokens": none}
     axes = prior_shares(shares, is_by_prefix_length=True).figure.axes[0]
     heights = [patch.get_height() for patch in axes.patches]
     assert heights == pytest.approx([0.4, 0.0, 0.3, 0.0, 0.06, 0.0])
     assert axes.patches[4].get_y() == pytest.approx(0.3)
+    assert list(axes.lines[0].get_ydata()) == pytest.approx([0.35, 0.0])
     assert [text.get_text() for text in axes.texts] == ["30 of 40"]

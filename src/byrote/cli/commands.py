@@ -393,6 +393,17 @@ class CounterfactualOptions(Settled):
     preset: Literal["quick", "full", "test"] = option(
         "quick", "Minutes on two cores (quick), hours (full), or seconds (test).", group="text"
     )
+    text: tuple[str, ...] = option(
+        (),
+        "Real texts with names: all models are trained on these together, each without half of the passages that lead "
+        "to a name. Otherwise invented texts with copies and near-duplicates.",
+        group="text",
+        is_path=True,
+    )
+    models: int | None = option(
+        None, "With --text: how many models.", group="text", at_least=2, default_words="16; 100 (full), 4 (test)"
+    )
+    device: str = option("cpu", "With --text: cpu or cuda.", group="machine")
     processes: int | None = option(
         None, "Models trained at once.", group="machine", at_least=1, default_words="one per core"
     )
@@ -401,6 +412,7 @@ class CounterfactualOptions(Settled):
 @command(CounterfactualOptions, Session, module="lab")
 def counterfactual(options: CounterfactualOptions, session: Session) -> None:
     """Does the cheap ratio agree with counterfactual memorization? Trains models with and without target sequences."""
+    require_inputs("", *options.text)
 
 
 COMMANDS = (

@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from byrote.cli.commands import CounterfactualOptions, DemoOptions, Session
 from byrote.cli.console import make_console, make_progress
 from byrote.lab.counterfactual import PRESETS, run_counterfactual
 from byrote.lab.pocket import pocket_model
+from byrote.lab.removal import PLANS, run_removal
 from byrote.lab.report import read as read_counterfactual
 from byrote.report.analysis.groups import NAMES, copies_rates
 from byrote.report.page import write_page
@@ -100,15 +102,16 @@ def _rate_words(rate: Rate) -> str:
 
 
 def counterfactual(options: CounterfactualOptions, session: Session) -> None:
-    with make_progress("models") as progress:
-        run_counterfactual(
-            PRESETS[options.preset],
-            options.out,
-            processes=options.processes,
-            progress=progress,
-            command_line=sys.argv,
-            fresh=session.fresh,
-        )
+    given: dict[str, Any] = {"command_line": sys.argv, "fresh": session.fresh}
+    if options.text:
+        plan = PLANS[options.preset]
+        plan = replace(plan, models=options.models or plan.models)
+        with make_progress("steps") as progress:
+            run_removal(plan, options.text, options.out, device=options.device, progress=progress, **given)
+    else:
+        given["processes"] = options.processes
+        with make_progress("models") as progress:
+            run_counterfactual(PRESETS[options.preset], options.out, progress=progress, **given)
     content, console = read_counterfactual([options.out]), make_console()
     print_content(content, console)
     page = write_page([content], options.out / "report").page

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -226,11 +226,14 @@ PRESETS = {"quick": QUICK, "full": FULL, "test": TEST}
 Scores = list[dict[str, float]]
 """log_p and log_prior of one model: an entry a target."""
 SCORE_COLUMNS: Schema = tuple(Column(name, "float64") for name in ("log_p", "log_prior"))
+SCORES: Schema = (
+    *(Column(name, "list[float64]", is_required=True) for name in ("log_p_with", "log_p_without", "log_priors")),
+    *(Column(name, "float64", is_required=True) for name in ("counterfactual", "log_ratio")),
+)
 CELL_COLUMNS: Schema = (
     Column("window_id", "text", is_required=True),
     *(Column(name, "int32", is_required=True) for name in ("target", "copies", "near_duplicates")),
-    *(Column(name, "list[float64]", is_required=True) for name in ("log_p_with", "log_p_without", "log_priors")),
-    *(Column(name, "float64", is_required=True) for name in ("counterfactual", "log_ratio")),
+    *SCORES,
 )
 RESAMPLES = 4000
 
@@ -299,6 +302,24 @@ class CounterfactualResult:
         baseline = correlate(without, priors, frame["target"], generator=generator)
         return cls(cells, agreement, baseline, correlation(levels["counterfactual"], levels["log_ratio"]))
 
+    def sections(
+        self, plan: Mapping[str, Any], models: int, device: str, seed: int, command_line: Sequence[str]
+    ) -> dict[str, Any]:
+        """Of the manifest."""
+        return {
+            "config": plan,
+            "model": {"name": f"{models} models trained by the lab"},
+            "device": {"name": device},
+            "seed": seed,
+            "command_line": command_line,
+            "totals": {
+                "agreement": asdict(self.agreement),
+                "prior_against_baseline": asdict(self.prior_against_baseline),
+                "level_correlation": self.level_correlation,
+                "levels": level_means(self.cells),
+            },
+        }
+
 
 def run_counterfactual(
     plan: CounterfactualPlan,
@@ -318,20 +339,8 @@ def run_counterfactual(
             return read_counterfactual(out)
         scores = measure_models(plan, session, cache_dir, processes, progress or SilentProgress())
         result = CounterfactualResult.of(_cells(plan, scores), seed=plan.seed)
-        manifest = {
-            "config": asdict(plan),
-            "model": {"name": f"{len(scores)} models trained by the lab"},
-            "device": {"name": "cpu"},
-            "seed": plan.seed,
-            "command_line": command_line,
-            "totals": {
-                "agreement": asdict(result.agreement),
-                "prior_against_baseline": asdict(result.prior_against_baseline),
-                "level_correlation": result.level_correlation,
-                "levels": level_means(result.cells),
-            },
-        }
-        session.complete_with(result.cells, manifest)
+        sections = result.sections(asdict(plan), len(scores), "cpu", plan.seed, command_line)
+        session.complete_with(result.cells, sections)
         return result
 
 
@@ -413,20 +422,32 @@ def _cells(plan: CounterfactualPlan, scores: Mapping[ModelSpec, Scores]) -> list
                 "target": target,
                 "copies": copies,
                 "near_duplicates": near_duplicates,
-                "log_p_with": log_p_with,
-                "log_p_without": log_p_without,
-                "log_priors": log_priors,
-                "counterfactual": fmean(log_p_with) - fmean(log_p_without),
-                # The mean of log P(s|p)/v̂_s over the models trained with the copies: it needs no other model.
-                "log_ratio": fmean(log_p_with) - fmean(log_priors),
             }
+            | compared(log_p_with, log_p_without, log_priors)
         )
     return cells
 
 
+def compared(log_p_with: list[float], log_p_without: list[float], log_priors: list[float]) -> dict[str, Any]:
+    """SCORES of one target from models trained with it and without it."""
+    return {
+        "log_p_with": log_p_with,
+        "log_p_without": log_p_without,
+        "log_priors": log_priors,
+        "counterfactual": fmean(log_p_with) - fmean(log_p_without),
+        # The mean of log P(s|p)/v̂_s over the models trained with the target: it needs no other model.
+        "log_ratio": fmean(log_p_with) - fmean(log_priors),
+    }
+
+
+def level_columns(cells: Sequence[Row]) -> list[str]:
+    """What makes a level: copies and near-duplicates in invented text, how often a name stands in real text."""
+    return [name for name in ("copies", "near_duplicates", "occurrences_from") if name in cells[0]]
+
+
 def level_means(cells: Sequence[Row]) -> list[dict[str, float]]:
     """Means over targets at every level, as the published figure shows them."""
-    levels = pl.DataFrame(cells).group_by("copies", "near_duplicates", maintain_order=True)
+    levels = pl.DataFrame(cells).sort(level_columns(cells)).group_by(level_columns(cells), maintain_order=True)
     scores, per_model = pl.col("counterfactual", "log_ratio"), pl.col("log_p_with", "log_p_without")
     log_prior = pl.col("log_priors").list.mean().mean().alias("log_prior")
     return levels.agg(scores.mean(), per_model.list.mean().mean(), log_prior).to_dicts()

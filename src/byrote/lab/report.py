@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from byrote.lab.counterfactual import Correlation, CounterfactualResult, level_means, read_counterfactual
+from byrote.lab.counterfactual import Correlation, CounterfactualResult, level_columns, level_means, read_counterfactual
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.words import listed
 from byrote.store.read import read_run
@@ -15,6 +15,7 @@ from byrote.store.read import read_run
 LEVEL_COLUMNS = {
     "copies": ("copies", ".0f"),
     "near_duplicates": ("near-duplicates", ".0f"),
+    "occurrences_from": ("name stands, from", ".0f"),
     "counterfactual": ("counterfactual", ".2f"),
     "log_ratio": ("log ratio", ".2f"),
     "log_p_with": ("log P with", ".2f"),
@@ -38,7 +39,7 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         facts=(
             ("Targets", str(first.agreement.targets)),
             ("Cells (target and level)", str(first.agreement.cells)),
-            ("Models with the copies, a cell", str(len(first.cells[0]["log_p_with"]))),
+            ("Models with the target, a cell", str(len(first.cells[0]["log_p_with"]))),
         ),
         tables=tuple(_levels(name, study, file="levels" if is_alone else f"levels-{name}") for name, study in studies),
         sentences=tuple(sentence for name, study in studies for sentence in _sentences(name, study)),
@@ -65,11 +66,10 @@ def _words(found: Correlation) -> str:
 
 
 def _levels(name: str, study: CounterfactualResult, *, file: str) -> Cells:
-    rows = tuple(
-        tuple(f"{row[key]:{format_}}" for key, (_, format_) in LEVEL_COLUMNS.items())
-        for row in level_means(study.cells)
-    )
-    return Cells(file, f"Means of every level, {name}", tuple(head for head, _ in LEVEL_COLUMNS.values()), rows)
+    means = level_means(study.cells)
+    columns = {key: words for key, words in LEVEL_COLUMNS.items() if key in means[0]}
+    rows = tuple(tuple(f"{row[key]:{format_}}" for key, (_, format_) in columns.items()) for row in means)
+    return Cells(file, f"Means of every level, {name}", tuple(head for head, _ in columns.values()), rows)
 
 
 def _sentences(name: str, study: CounterfactualResult) -> Iterable[str]:
@@ -78,8 +78,8 @@ def _sentences(name: str, study: CounterfactualResult) -> Iterable[str]:
         f"{study.level_correlation:.3f}."
     )
     yield (
-        f"{name}: both of these hold log P(s|p) of the models with the copies. Without a term in common, log v̂ against "
-        f"log P(s|p) without the copies: {_words(study.prior_against_baseline)}."
+        f"{name}: both of these hold log P(s|p) of the models with the target. Without a term in common, log v̂ against "
+        f"log P(s|p) without the target: {_words(study.prior_against_baseline)}."
     )
 
 
@@ -88,12 +88,13 @@ def _drawing(name: str, study: CounterfactualResult, *, file: str) -> Drawing:
     from byrote.report.figures.style import HEAT, INK, house_style, new_figure  # matplotlib: not for the terminal
 
     figure, axes = new_figure(5.4, 3.8)
-    levels = pl.DataFrame(study.cells).partition_by("copies", "near_duplicates")
+    keys = level_columns(study.cells)
+    levels = pl.DataFrame(study.cells).sort(keys).partition_by(keys)
     with house_style():
         for number, cells in enumerate(levels):
             x, y = cells["counterfactual"].to_numpy(), cells["log_ratio"].to_numpy()
             colour = HEAT(0.4 + 0.6 * number / max(1, len(levels) - 1))
-            label = f"{cells['copies'][0]} copies, {cells['near_duplicates'][0]} near-duplicates"
+            label = ", ".join(f"{LEVEL_COLUMNS[key][0]} {cells[key][0]}" for key in keys)
             look: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.9, "zorder": 3, "label": label}
             axes.scatter(x, y, s=16, color=colour, alpha=0.8, linewidths=0)
             axes.scatter([x.mean()], [y.mean()], s=60, color=colour, **look)
@@ -102,9 +103,7 @@ def _drawing(name: str, study: CounterfactualResult, *, file: str) -> Drawing:
         title = f"r = {study.agreement.value:.2f} (95 % interval {low:.2f} to {high:.2f}, by target)"
         axes.set(xlabel="counterfactual memorization (nats)", ylabel="log P(s|p)/v̂ (nats)", title=title)
         axes.legend(fontsize=7, loc="best")
-    caption = (
-        f"{name}: every target at every level, in stronger colours with more exact copies; large points are means."
-    )
+    caption = f"{name}: every target at every level, later levels in stronger colours; large points are means."
     return Drawing(file, caption, figure)
 
 

@@ -114,6 +114,21 @@ def train(
     """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`."""
     end_of_text = int(tokenizer.eos_token_id)
     rows = pack(documents, end_of_text=end_of_text, context=plan.context)
+    with _repeatable(plan):
+        model = new_model(plan, tokenizer)
+        losses = _fit(model, plan, rows, progress=progress)
+    # Saving a small model is instant; a bar on standard error would only break the caller's own display.
+    disable_progress_bar()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    summary = {"plan": asdict(plan), "steps": len(losses), "losses": losses}
+    (folder / "training.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    return folder
+
+
+def new_model(plan: TrainingPlan, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """Untrained, with weights drawn from torch's generator."""
+    end_of_text = int(tokenizer.eos_token_id)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=plan.width,
@@ -126,16 +141,7 @@ def train(
         eos_token_id=end_of_text,
         pad_token_id=end_of_text,
     )
-    with _repeatable(plan):
-        model = LlamaForCausalLM(config)
-        losses = _fit(model, plan, rows, progress=progress)
-    # Saving a small model is instant; a bar on standard error would only break the caller's own display.
-    disable_progress_bar()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    summary = {"plan": asdict(plan), "steps": len(losses), "losses": losses}
-    (folder / "training.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
-    return folder
+    return LlamaForCausalLM(config)
 
 
 def pack(documents: Sequence[Sequence[int]], *, end_of_text: int, context: int) -> PackedRows:

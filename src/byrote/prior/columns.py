@@ -297,14 +297,15 @@ def _joined(rows: Sequence[Row], *, by_ball: bool) -> dict[str, Any]:
     or by the exact suffix."""
     extractable = [row for row in rows if row["scan_verdict"] == Verdict.EXTRACTABLE]
     ratio, point = (f"{'ball_' if by_ball else ''}{kind}_verdict" for kind in ("ratio", "point"))
-    found = Counter(row[ratio] for row in extractable)
+    found, published = Counter(row[ratio] for row in extractable), Counter(row[point] for row in extractable)
     return {
         "is_by_ball": by_ball,
         "scan_extractable": len(extractable),
         "merely_likely": found[PriorVerdict.MERELY_LIKELY],
         "specific_to_their_prefix": found[PriorVerdict.MEMORIZED],
         "unsettled": found[PriorVerdict.UNSETTLED],
-        "published_memorized": sum(row[point] == PriorVerdict.MEMORIZED for row in extractable),
+        "published_memorized": published[PriorVerdict.MEMORIZED],
+        "published_merely_likely": published[PriorVerdict.MERELY_LIKELY],
         "verbatim_probability_at_most_m": len(extractable) - len(_extractable(extractable)),
         "merely_likely_share": _share_of(extractable, ratio, PriorVerdict.MERELY_LIKELY),
     }

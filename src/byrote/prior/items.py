@@ -127,8 +127,9 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
         raise RunError(
             "the scan measured neither verbatim nor near-verbatim extraction; scan again with --measures near."
         )
-    # A mass inside a prompt has no null here: drawn prefixes stand alone.
-    has_masses = "mass_lower" in run.results.columns and "prompt" not in run.identity and config.pool_members > 0
+    # No pool for a mass inside a prompt, since drawn prefixes stand alone, or for one within edits of characters.
+    is_of_tokens = "prompt" not in run.identity and run.identity.get("config", {}).get("unit") != "text"
+    has_masses = "mass_lower" in run.results.columns and is_of_tokens and config.pool_members > 0
     windows = []
     for row in run.results.iter_rows(named=True):
         # The near-verbatim verdict where the scan has one, else by the verbatim probability.

@@ -203,7 +203,8 @@ def joined_sentence(join: Mapping[str, Any]) -> str:
         f"Of {join['scan_extractable']:,} windows that the scan found extractable{by_ball} "
         f"{join['merely_likely']:,} are merely likely ({percent(real(share['value']))}{interval}), "
         f"{join['specific_to_their_prefix']:,} are specific to their prefix, {join['unsettled']:,} are unsettled; by "
-        f"the published rule {join['published_memorized']:,} are memorized."
+        f"the published rule {join['published_memorized']:,} are memorized and {join['published_merely_likely']:,} "
+        "merely likely."
     )
 
 
@@ -295,7 +296,11 @@ def _drawings(views: Sequence[PriorView]) -> Iterator[Drawing]:
     if len(views) > 1:
         by_split = {view.label: view.totals["by_split"] for view in views}
         # A run that has only controls is drawn by these.
-        shares = {label: (parts.get(Split.TARGET) or parts[Split.CONTROL])["all"] for label, parts in by_split.items()}
+        found = {label: (parts.get(Split.TARGET) or parts[Split.CONTROL])["all"] for label, parts in by_split.items()}
+        shares = {
+            label: counts | {"published_memorized": counts["by_point_estimates"]["memorized"]}
+            for label, counts in found.items()
+        }
         yield prior_shares(shares, is_by_prefix_length=False)
         return
     rows, totals = views[0].results, views[0].totals

@@ -115,7 +115,7 @@ def _measure(
     passes = len(lengths) * (1 if config.least_ratio is not None else 2)
     started = time.monotonic()
     conditionals = {length: measurement.conditionals(length) for length in lengths}
-    say(_cost(measurement, time.monotonic() - started))
+    say(_cost(measurement, time.monotonic() - started, members=config.pool_members if pool else 0))
     progress.start(passes * len(drawn.prefixes) + (config.pool_members if pool else 0), 0)
     progress.remark("n of generic texts")
     thresholds = {length: measurement.thresholds(length) for length in lengths}
@@ -140,11 +140,12 @@ def _measure(
     return scores, balls
 
 
-def _cost(measurement: Measurement, seconds: float) -> str:
+def _cost(measurement: Measurement, seconds: float, *, members: int) -> str:
     """What all passes will take, from the speed of the conditionals, which took `seconds`."""
     lengths = measurement.config.all_prefix_lengths
     scored = sum(len(window.suffix_ids) - 1 for window in measurement.windows)
-    evals = 0
+    longest = max(len(window.suffix_ids) for window in measurement.windows)
+    evals = members * (measurement.config.prefix_tokens + longest - 1)
     for length in lengths:
         generic = measurement.generic_windows(length) if measurement.config.least_ratio is None else {}
         inner = scored + sum(len(window.suffix_ids) - 1 for some in generic.values() for window in some)
@@ -158,7 +159,8 @@ def _cost(measurement: Measurement, seconds: float) -> str:
         else (f"about {minutes / 60:,.0f} h")
     )
     return (
-        f"{len(measurement.drawn.prefixes):,} prefixes × {len(measurement.windows):,} suffixes and the generic texts: "
+        f"{len(measurement.drawn.prefixes):,} prefixes × {len(measurement.windows):,} suffixes and the generic texts"
+        f"{f', and a pool of {members:,} continuations' if members else ''}: "
         f"at most {evals:,} tokens to evaluate, {time_words} at the speed of the first pass. --sample and "
         "--prior-prefixes lower it."
     )

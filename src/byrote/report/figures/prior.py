@@ -54,7 +54,10 @@ def prior_scatter(rows: pl.DataFrame, threshold: ShownThreshold, *, title: str) 
     axes.set_title(title, pad=60)
     style.legend_above(axes, columns=2)
     _note_edges(axes, np.isneginf(x) | np.isneginf(y))
-    caption = "Each suffix by its probability after its own prefix and after others; above the line it is memorized."
+    caption = (
+        "Each suffix by its probability after its own prefix and after others; colours are settled verdicts, and the "
+        "published rule calls memorized what is above both lines."
+    )
     return Drawing("prior_scatter", caption, figure)
 
 
@@ -149,7 +152,8 @@ def _note_edges(axes: Axes, is_at_edge: NDArray[np.bool_]) -> None:
 
 @style.house_style()
 def prior_shares(counts: Mapping[str, Mapping[str, int]], *, is_by_prefix_length: bool) -> Drawing:
-    """Bars of the share with P(s|p) > m, for every label; memorized filled, unsettled hatched above it."""
+    """Bars of the share with P(s|p) > m, for every label; memorized filled, unsettled hatched above it, and a
+    line at those that the published rule calls memorized."""
     figure, axes = style.new_figure(max(4.8, 1.1 * len(counts) + 1.4), 3.4)
     places = np.arange(len(counts))
     names = ("extractable", "memorized", "unsettled")
@@ -162,6 +166,8 @@ def prior_shares(counts: Mapping[str, Mapping[str, int]], *, is_by_prefix_length
         places, unsettled, bottom=memorized, width=0.6, color="white", edgecolor=style.ORANGE, hatch="///", linewidth=0,
         label="unsettled",
     )  # fmt: skip
+    published = np.array([each["published_memorized"] / (each["suffixes"] or np.nan) for each in counts.values()])
+    axes.plot(places, published, "_", color=style.INK, markersize=24, label="memorized by the published rule")
     for place, (each, top) in enumerate(zip(counts.values(), extractable, strict=True)):
         if each["extractable"]:
             words = f"{each['memorized']} of {each['extractable']}"
@@ -171,8 +177,8 @@ def prior_shares(counts: Mapping[str, Mapping[str, int]], *, is_by_prefix_length
     axes.margins(y=0.15)
     axes.set_ylim(bottom=0)
     style.percent_axis(axes)
-    axes.set_title("By prefix length" if is_by_prefix_length else "", pad=24)
-    style.legend_above(axes, columns=3)
+    axes.set_title("By prefix length" if is_by_prefix_length else "", pad=40)
+    style.legend_above(axes, columns=2)
     kind, words = ("prefix_length", "by length of the prefix") if is_by_prefix_length else ("model", "model by model")
     caption = f"Share of suffixes with P(s|p) > m, and of those memorized, {words}."
     return Drawing(f"prior_by_{kind}", caption, figure)
