@@ -315,6 +315,18 @@ def test_waits_differ_at_random_and_are_never_shorter_than_the_server_asks() -> 
     assert waits == [1.0, 4.0, pytest.approx(3.15)]
 
 
+def test_an_address_is_in_doubt_only_until_it_answered_once() -> None:
+    def gone() -> None:
+        raise RequestFailed("it cannot be reached.", may_be_billed=False, was_reached=False)
+
+    retries = Retries(RetryPolicy(attempts=2), option="--endpoint", sleep=lambda seconds: None)
+    with pytest.raises(EndpointError, match="check --endpoint"):
+        retries(gone)
+    retries(lambda: "answered")
+    with pytest.raises(EndpointError, match="run the same command again later"):
+        retries(gone)
+
+
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
 def test_the_key_of_a_scan_follows_no_redirect(tmp_path: Path, status: str) -> None:
     with HostileServer(lambda number, body: sent(b"{}")) as elsewhere:

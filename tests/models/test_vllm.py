@@ -223,6 +223,8 @@ def test_options_that_have_no_meaning_for_it_are_refused(opened: Open, lab: Tiny
         opened(adapter="somewhere")
     with pytest.raises(ModelError, match="engine_args are for models inside vLLM"):
         package.load_model(str(lab.model.path), engine_args=("seed=1",))
+    with pytest.raises(ConfigError, match="has vLLM's own workers; leave --executor ray out"):
+        RunConfig(model=f"vllm:{lab.model.path}", executor="ray")
     with pytest.raises(ModelError, match="there is no model folder"):
         open_vllm("./nowhere", vllm=StandIn(load))
 

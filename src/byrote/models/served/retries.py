@@ -48,7 +48,7 @@ class Retries:
             except RequestFailed as failure:
                 self._was_reached |= failure.was_reached
                 if failures == self.policy.attempts or not self._was_reached:
-                    advice = "run the same command again later" if failure.was_reached else f"check {self._option}"
+                    advice = "run the same command again later" if self._was_reached else f"check {self._option}"
                     raise EndpointError(f"{failure} Nothing answered is lost; {advice}.") from failure
                 self._sleep(self._wait_seconds(failures, failure))
         raise AssertionError("the last attempt returns or raises")
