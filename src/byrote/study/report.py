@@ -13,6 +13,7 @@ from byrote.report.analysis.limits import limit_of
 from byrote.report.analysis.queries import curve_at, own_policy, policies_of, policy_rates
 from byrote.report.analysis.rates import Criterion, rate_for, split_rows
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
+from byrote.report.summary import documents_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
 from byrote.stats.compare import Comparison
 from byrote.study.compare import PairedCells, paired_cells
@@ -39,7 +40,12 @@ def study_content(study: StudyView) -> Content:
         label=study.path.name,
         headline=study.config.about or f"A study of {plural(study.planned, 'cell')} over {listed(swept) or 'no axis'}",
         date=None if study.manifest is None else str(study.manifest["written_at"])[:10],
-        facts=(("cells", f"{len(study.cells)} of {study.planned}"), ("axes", listed(swept, most=9))),
+        facts=(
+            ("models", listed(list(dict.fromkeys(one.view.model for one in study.cells)), most=9)),
+            *((f"{split} texts", documents_words(_texts(study, split))) for split in Split),
+            ("cells", f"{len(study.cells)} of {study.planned}"),
+            ("axes", listed(swept, most=9)),
+        ),
         notices=(
             *((f"{plural(missing, 'cell')} not measured yet; run the study again to go on.",) if missing else ()),
             *(
@@ -52,6 +58,12 @@ def study_content(study: StudyView) -> Content:
         draw=lambda: _draw(study),
         manifests=() if study.manifest is None else ((study.path.name, json.dumps(study.manifest, indent=2)),),
     )
+
+
+def _texts(study: StudyView, split: Split) -> list[str]:
+    """Of all cells, in their order."""
+    documents = (document for one in study.cells for document in one.view.documents if document.split == split)
+    return list(dict.fromkeys(document.name for document in documents))
 
 
 def _draw(study: StudyView) -> Iterator[Drawing]:
