@@ -21,6 +21,7 @@ ALONE = (
     ["interval_coverage.py"],
     ["endpoint_cost.py"],
     ["training_panel.py"],
+    ["unlearning.py"],
 )
 WITH_LIBRARY = (
     "teacher_forcing.py",

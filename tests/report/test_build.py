@@ -169,7 +169,7 @@ def test_labels_of_equal_models_and_folders_are_numbered(view: RunView) -> None:
 def test_a_verbatim_only_run_gets_a_page_without_near_verbatim_claims(tmp_path: Path) -> None:
     bare = load_view(write_run(tmp_path / "run", books(3000), stride=100, measures=("verbatim",)))
     summary = page_of(bare).split('id="text"')[0]
-    assert "target passages word for word" in summary
+    assert "target passages, word for word" in summary
     assert "Near-verbatim" not in summary
     assert {drawing.name for drawing in draw_all([bare], None)} >= {"rates-by-edits", "queries", "book-1"}
     assert "mass" not in {drawing.name for drawing in draw_all([bare], None)}

@@ -23,6 +23,7 @@ from byrote.lab.train import train_tokenizer
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
 from byrote.report.analysis.rates import split_rows
+from byrote.report.view import load_view
 from byrote.stats.population import Population
 from byrote.store.manifest import read_manifest
 from byrote.store.read import read_run
@@ -88,7 +89,11 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     assert checked.code == 0
     assert checked.out.count("results.parquet") == 1 + 8 + 2, "the study's own, every cell's, every sampled model's"
 
+    views = [load_view(next(out.glob(f"cells/0{number}-*"))) for number in (1, 5)]
+    shown = " ".join(byrote("show", out).out.split())
+    assert f"models {views[0].model} and {views[1].model} target texts" in shown
     page = (out / "report/index.html").read_text()
+    assert all(view.model in page for view in views)
     for name in ("scaling", "prefix-length", "beam-width", "edits", "sweep-1", "montecarlo-1"):
         assert (out / f"report/figures/study-{name}.png").exists(), name
     assert page.count("<figure") == len(list(out.glob("report/figures/*.svg")))

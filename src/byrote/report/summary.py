@@ -112,10 +112,11 @@ def facts(views: Sequence[RunView]) -> tuple[tuple[str, str], ...]:
     model = ("Model", view.model + (f" @ {revision}" if revision else ""))
     if len(views) > 1:
         model = ("Models", listed([each.label for each in views], most=NAMES_SHOWN))
+    texts = "records" if view.is_records else "texts"
     rows = [
         model,
-        ("Target texts", documents_words([one.name for one in view.documents if one.split != Split.CONTROL])),
-        ("Control texts", _control_words(view)),
+        (f"Target {texts}", documents_words([one.name for one in view.documents if one.split != Split.CONTROL])),
+        (f"Control {texts}", _control_words(view)),
         ("Windows", selection_words(view)),
         ("Answers sampled with", policy_words(view.config)),
     ]
@@ -237,7 +238,11 @@ def certainty(view: RunView) -> tuple[Sentence, ...]:
         sentences += _near_sentences(view)
     target = next((entry for entry in view.rates if entry.split is Split.TARGET), None)
     if target is not None and target.rate.interval.is_defined:
-        sentences.append(Sentence(f"Intervals allow for overlapping windows: {_unit_words(target.rate)}.", "interval"))
+        is_by_document = target.rate.method is RateMethod.BY_DOCUMENT
+        units = "documents" if is_by_document else "stretches of text"
+        about = _about(view, target.rate) + ("" if is_by_document else ", not for other texts")
+        words = f"{integer(target.rate.units)} {units} counted as independent, so they hold {about}"
+        sentences.append(Sentence(f"Intervals allow for overlapping windows: {words}.", "interval"))
     sentences += _control_sentences(view)
     short = sum(document.short_windows for document in view.documents)
     if short:
@@ -394,16 +399,6 @@ def _rounding_sentences(view: RunView) -> Iterator[Sentence]:
                 f"{f'{probability(change)} at most' if change else 'nothing'}.",
                 "bounds",
             )
-
-
-def _unit_words(rate: Rate) -> str:
-    """What the interval took as independent, as the end of a sentence."""
-    if rate.method is RateMethod.BY_DOCUMENT:
-        return f"{integer(rate.units)} documents counted as independent, so they are about other texts like these"
-    return (
-        f"{integer(rate.units)} stretches of text counted as independent, so they are about other passages of these "
-        "texts, not about other texts"
-    )
 
 
 def _control_sentences(view: RunView) -> Iterator[Sentence]:

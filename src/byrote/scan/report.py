@@ -332,7 +332,7 @@ def masked(view: RunView) -> RunView:
             documents.append(document)
             continue
         text = list(mask_identifiers(document.text))
-        for row in np.flatnonzero(view.rows_of(document)).tolist():
+        for row in range(document.first_row, document.first_row + document.windows):
             start, end = int(view.population.suffix_char_start[row]), int(view.population.char_end[row])
             before[view.population.window_id[row]] = None if secret[row] else document.text[:start]
             if secret[row]:

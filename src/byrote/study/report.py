@@ -15,6 +15,8 @@ from byrote.report.analysis.queries import curve_at, own_policy, policies_of, po
 from byrote.report.analysis.rates import Criterion, rate_for, split_rows
 from byrote.report.analysis.sets import set_rows
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Rows, Section
+from byrote.report.summary import documents_words
+from byrote.report.view import model_name
 from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
 from byrote.stats.compare import Comparison
 from byrote.study.compare import PairedCells, paired_cells
@@ -37,12 +39,18 @@ def study_content(study: StudyView) -> Content:
     missing = study.planned - finished
     if not finished:
         raise RunError(f"{study.path} has no finished cell yet; run the study again to go on.")
+    manifests = [*(one.view.manifest for one in study.cells), *(one.manifest for one in study.recorded)]
     common = Content(
         kind="study",
         label=study.path.name,
         headline=study.config.about or f"A study of {plural(study.planned, 'cell')} over {listed(swept) or 'no axis'}",
         date=None if study.manifest is None else str(study.manifest["written_at"])[:10],
-        facts=(("cells", f"{finished} of {study.planned}"), ("axes", listed(swept, most=9))),
+        facts=(
+            ("models", listed(list(dict.fromkeys(model_name(one) or "unnamed" for one in manifests)), most=9)),
+            *((f"{split} texts", documents_words(names)) for split in Split if (names := _texts(study, split))),
+            ("cells", f"{finished} of {study.planned}"),
+            ("axes", listed(swept, most=9)),
+        ),
         notices=(
             *((f"{plural(missing, 'cell')} not measured yet; run the study again to go on.",) if missing else ()),
             *(
@@ -66,6 +74,12 @@ def study_content(study: StudyView) -> Content:
         draw=lambda: _draw(study),
         data=lambda: shown | {"sets": sets_of_cells(study)},
     )
+
+
+def _texts(study: StudyView, split: Split) -> list[str]:
+    """Of all cells, in their order."""
+    documents = (document for one in study.cells for document in one.view.documents if document.split == split)
+    return list(dict.fromkeys(document.name for document in documents))
 
 
 def _draw(study: StudyView) -> Iterator[Drawing]:

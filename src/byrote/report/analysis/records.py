@@ -28,10 +28,13 @@ def nearest_others(view: RunView, rows: list[int]) -> list[tuple[int, int] | Non
     where no suffix differs."""
     suffixes = [tuple(ids) for ids in view.results["suffix_ids"]]
     row_of = {ids: row for row, ids in enumerate(suffixes)}
+    others = {row: ids for ids, row in row_of.items()}
     nearest: list[tuple[int, int] | None] = []
     for row in rows:
-        others = {other: ids for ids, other in row_of.items() if ids != suffixes[row]}
-        found = process.extractOne(suffixes[row], others, scorer=Levenshtein.distance)
+        own = suffixes[row]
+        del others[row_of[own]]
+        found = process.extractOne(own, others, scorer=Levenshtein.distance)
+        others[row_of[own]] = own
         nearest.append(None if found is None else (int(found[2]), int(found[1])))
     return nearest
 
