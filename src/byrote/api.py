@@ -164,7 +164,7 @@ def study(
     progress: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> SavedRun:
-    """Scan a grid of settings or models, or resume it in `out`; the rows of the run are its cells.
+    """Measure a grid of settings or models, or resume it in `out`; the rows of the run are its cells.
 
     `file` is a YAML file, the name of a recipe, or the same as a dictionary. A list of values is an axis. `say` gets a
     sentence for every cell.

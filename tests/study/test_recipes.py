@@ -16,7 +16,7 @@ from byrote.cli.study import changes_of
 from byrote.longform.run import read_audit
 from byrote.scan.options import RunConfig
 from byrote.store.read import read_run
-from byrote.study.plan import StudyPlan, plan_study, read_study_file, recipe_files, with_changes
+from byrote.study.plan import StudyPlan, plan_study, read_study_file, recipe_files, shrunk, with_changes
 from byrote.study.published import Published
 from byrote.study.report import study_content
 from byrote.study.run import read_study, run_study
@@ -249,6 +249,15 @@ def write_pairs(path: Path, texts: Sequence[Path]) -> Path:
     ]
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
     return path
+
+
+@each_recipe
+def test_a_smoke_test_of_a_recipe_needs_none_of_its_models_and_files(recipe: Path) -> None:
+    given = {"models": ("small", "large"), "texts": ("one", "two"), "control": "held-out"}
+    plan = plan_study(shrunk(read_study_file(recipe), **given), place="here")  # type: ignore[arg-type]
+    assert plan.cells
+    for config in plan.configs.values():
+        assert set(config.inputs) <= {"small", "large", "one", "two", "held-out"}
 
 
 def test_the_command_writes_the_page_of_a_smoke_test(

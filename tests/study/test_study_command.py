@@ -248,6 +248,10 @@ def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
         ({"texts": ["a.txt"]}, "both texts and text"),
         ({"beam_with": [4]}, "unknown option beam_with"),
         ({"published": [{"measure": "near", "value": 1}]}, "has no source"),
+        ({"published": [{"measure": "nv_recall", "value": 1, "source": "a table"}]}, "nv_recall, which no scan has"),
+        ({"measurement": "poem"}, "measurement is 'poem'"),
+        ({"measurement": "prior", "beam_width": 4}, "unknown option beam_width"),
+        ({"profile": "gpt-5"}, "profile is 'gpt-5'; use one of"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_sentence_and_nothing_is_measured(

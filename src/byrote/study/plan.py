@@ -117,8 +117,8 @@ class AuditCell:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The model, if it is on this machine, and the texts."""
-        return (self.command.model if self.command.endpoint is None else "", str(self.command.book),
-                *map(str, self.command.control))  # fmt: skip
+        command = self.command
+        return ("" if command.endpoint else command.model, str(command.book), *map(str, command.control))
 
     def identity(self) -> dict[str, Any]:
         return self.options.identity()
@@ -157,10 +157,9 @@ class StudyPlan:
 
 def plan_study(values: Mapping[str, Any], *, place: str) -> StudyPlan:
     """The plan that a study's file describes; `place` names the file in error messages."""
+    values = _with_profile(values)
     config, axes = config_and_axes(values, place=place)
     require_known(values, (*options_of(StudyConfig), *cell_options(config.measurement)), place=place)
-    if config.profile:
-        values = read_config_file(profile_path(config.profile, PROFILES), AuditOptions) | dict(values)
     own = {item.name for item in fields(StudyConfig)} | {axis.name for axis in axes}
     fixed = {name: value for name, value in values.items() if name not in own}
     if config.measurement == "scan":
@@ -184,6 +183,11 @@ def read_study_file(given: Path) -> dict[str, Any]:
     is_path = path.is_file() or len(path.parts) != 1 or (path.suffix and path.name not in recipe_files())
     homes = (home for own in HOMES.values() for home in own)
     return read_config_file(path if is_path else recipe_file(path.name), StudyConfig, *homes)
+
+
+def _with_profile(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    name = values.get("profile")
+    return values if not name else read_config_file(profile_path(name, PROFILES), AuditOptions) | dict(values)
 
 
 def cell_options(measurement: str) -> dict[str, Option]:
@@ -231,6 +235,7 @@ def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any], *, place
     machine settings of the file's models are left out then. Other changes are named in `changed`, since a number that
     was published under other settings may be another quantity.
     """
+    values = _with_profile(values)
     config, axes = config_and_axes(values, place=place)
     known = cell_options(config.measurement)
     stand_ins = {

@@ -6,9 +6,10 @@ from byrote.longform.run import read_audit
 from byrote.prior import report as prior_report
 from byrote.report.content import Content
 from byrote.study.run import RecordedCell, StudyView
+from byrote.types import Split
 
 
-def numbers_of(one: RecordedCell, measurement: str, split: str) -> Mapping[str, float | None]:
+def numbers_of(one: RecordedCell, measurement: str, split: Split) -> Mapping[str, float | None]:
     """Measure → number, as published numbers name them. Of several trials, those of the one that recovered most."""
     if measurement == "prior":
         side = one.manifest["totals"]["by_split"].get(split)
@@ -17,7 +18,7 @@ def numbers_of(one: RecordedCell, measurement: str, split: str) -> Mapping[str, 
         counts, by_point = side["all"], side["all"]["by_point_estimates"]
         found = {"prior_aware": by_point["memorized"], "common": by_point["merely_likely"]}
         return found | {name: counts[name] for name in ("suffixes", "extractable")}
-    if split != "target":
+    if split is not Split.TARGET:
         return {}
     trial, costs = read_audit(one.path).best, one.manifest["costs"]
     tries = max((section["tries"] for section in trial["sections"]), key=lambda own: max(own, default=0.0))

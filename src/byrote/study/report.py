@@ -22,7 +22,7 @@ from byrote.stats.compare import Comparison
 from byrote.study.compare import PairedCells, paired_cells
 from byrote.study.published import CellSide, read_measure, read_recorded
 from byrote.study.recorded import compared, numbers_of
-from byrote.study.run import MeasuredCell, RecordedCell, StudyView, read_study
+from byrote.study.run import MeasuredCell, StudyView, read_study
 from byrote.types import Split
 
 QUERIES = (1.0, 100.0, 10_000.0)
@@ -90,21 +90,26 @@ def _draw(study: StudyView) -> Iterator[Drawing]:
 
 def published_cells(study: StudyView) -> list[Cells]:
     """One row a published number; empty cells where nothing here measures it."""
-    sides = {split: cell_sides(study, split) for split in Split} if study.config.published else {}
+    if not study.config.published:
+        return []
+    sides = {split: cell_sides(study, split) for split in Split}
+    recorded = {
+        split: {one.cell.name: numbers_of(one, study.measurement, split) for one in study.recorded} for split in Split
+    }
     rows = []
     for one in study.config.published:
         own = [
-            cell
+            cell.cell.name
             for cell in study.cells or study.recorded
             if all(cell.cell.settings.get(axis) == value for axis, value in one.settings.items())
         ]
         here = interval = ""
         if len(own) == 1:
-            (cell,) = own
+            split = Split(one.split)
             reading = (
-                read_recorded(numbers_of(cell, study.measurement, one.split), one)
-                if isinstance(cell, RecordedCell)
-                else read_measure(sides[Split(one.split)][cell.cell.name], one)
+                read_recorded(recorded[split][own[0]], one)
+                if study.recorded
+                else read_measure(sides[split][own[0]], one)
             )
             if reading is not None:
                 here = one.words(reading.value)
@@ -113,7 +118,7 @@ def published_cells(study: StudyView) -> list[Cells]:
         rows.append((place, one.quantity, one.measure_words, one.words(one.value), here, interval, one.source))
     heads = ("published for", "quantity", "compared with", "published", "here", "95 % interval of the share", "source")
     note = "An empty cell: no cell of this study, or more than one, measures that number."
-    return [Cells("published", "Published numbers and these", heads, tuple(rows), note)] if rows else []
+    return [Cells("published", "Published numbers and these", heads, tuple(rows), note)]
 
 
 def cell_sides(study: StudyView, split: Split) -> dict[str, CellSide]:

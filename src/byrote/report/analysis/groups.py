@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from byrote.report.analysis.queries import DASHED, query_lines, query_panels
+from byrote.report.analysis.queries import dashed_words, query_lines, query_panels
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Setting, overlay
@@ -222,8 +222,8 @@ def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
         ]
         if panels := query_panels(lines):
             caption = (
-                f"Share of target windows within n queries by copies in training, {view.label}, with 95 % intervals. "
-                f"{DASHED}"
+                f"Share of target windows within n queries by copies in training, {view.label}, with 95 % intervals."
+                f"{dashed_words(lines)}"
             )
             name = f"copies-queries-{number}" if len(views) > 1 else "copies-queries"
             drawings.append(

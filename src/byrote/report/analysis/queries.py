@@ -65,8 +65,13 @@ def query_panels(lines: Sequence[Mapping[MassKind, Line]]) -> list[Panel]:
     ]
 
 
+def dashed_words(lines: Sequence[Mapping[MassKind, Line]]) -> str:
+    """The end of a caption, where a line is dashed."""
+    is_dashed = any(np.isfinite(line.solid_to) for own in lines for line in own.values())
+    return " Dashed: masses below τ count there, for which not every window was searched." if is_dashed else ""
+
+
 TITLES = {MassKind.EXACT: "Word for word", MassKind.LOWER_BOUND: "Nearly, at least"}
-DASHED = "Dashed: masses below τ count there, for which not every window was searched."
 
 
 def searched_down_to(

@@ -14,7 +14,7 @@ from byrote.report.analysis.comparison import (
     paired_differences,
     shared_windows,
 )
-from byrote.report.analysis.queries import DASHED, SHOWN_PROBABILITY, query_lines, query_panels
+from byrote.report.analysis.queries import SHOWN_PROBABILITY, dashed_words, query_lines, query_panels
 from byrote.report.analysis.rates import Criterion, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures import style
@@ -127,7 +127,7 @@ def _queries(views: Sequence[RunView]) -> Drawing:
     ]
     caption = (
         f"Share of windows that come out at least once with probability {SHOWN_PROBABILITY:g} within n queries; "
-        f"controls in grey. {DASHED}"
+        f"controls in grey.{dashed_words(lines)}"
     )
     figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
     return Drawing("queries-by-model", caption, figure, "queries", is_wide=True)
