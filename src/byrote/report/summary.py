@@ -262,7 +262,8 @@ def _near_sentences(view: RunView) -> Iterator[Sentence]:
     if length < UNITS_PER_EDIT * budget:
         yield Sentence(
             f"Half of the targets have {integer(int(length))} {view.unit}s or fewer, and {plural(budget, 'edit')} may "
-            "change much of them: read near-verbatim shares beside the controls', or scan with a smaller --edit-budget.",
+            "change much of them: read near-verbatim shares beside the controls', or scan with a smaller "
+            "--edit-budget.",
             "edits",
         )
     yield _verdict_sentence(view)
