@@ -21,7 +21,7 @@ from byrote.stats.population import Flags, Floats, Population, extractable_by_al
 from byrote.types import Split
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
-OTHER_TOKENS = " Tokens of the same text differ: --unit text measures models with different tokenizers alike."
+OTHER_TOKENIZER = " The models have different tokenizers; scans with --unit text can be compared."
 TOKEN_KEY = ["prefix_ids", "suffix_ids"]
 """A target that begins an answer has tokens of its own: between prompts, prefixes alone are compared."""
 
@@ -50,6 +50,7 @@ def compare_runs(views: Sequence[RunView]) -> RunComparison:
     for label, frame in zip(labels[1:], frames[1:], strict=True):
         other = frame.select(PLACE_KEY + tokens)
         if not other.equals(first):
+            tokenizers = {view.manifest.get("model", {}).get("tokenizer_hash") for view in views}
             same_place = first.join(other, on=PLACE_KEY, how="inner", suffix="_other")
             same = same_place.filter(
                 pl.all_horizontal(pl.lit(True), *(pl.col(name) == pl.col(f"{name}_other") for name in tokens))
@@ -57,7 +58,7 @@ def compare_runs(views: Sequence[RunView]) -> RunComparison:
             reason = (
                 f"The windows of {label} are not those of {labels[0]}: {integer(len(same))} of {integer(len(first))} "
                 "are the same (text, positions and tokens). Rates stand side by side, but no window is compared with "
-                f"another.{OTHER_TOKENS if len(same) < len(same_place) else ''}"
+                f"another.{OTHER_TOKENIZER if len(tokenizers) > 1 else ''}"
             )
             return RunComparison(labels, None, reason)
     distances = [str(view.config.get("distance", "levenshtein")) for view in views]

@@ -476,6 +476,8 @@ class _Answers:
         self.is_lost[answers] = is_lost
 
     def _append_text(self, rule: _TextRule, answers: Ints, tokens: Ints) -> None:
+        if not len(answers):
+            return
         states, least, is_complete = rule.advance(self.rows[answers], tokens, self.targets[answers])
         self.rows[answers] = states
         has_ended = np.isin(tokens, self.eos) | is_complete
