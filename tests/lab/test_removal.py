@@ -150,5 +150,5 @@ def test_the_command_trains_on_the_texts_that_are_given(
     options = ["counterfactual", "--text", str(tmp_path / "lines.txt"), "--models", "4", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(lab_app, options, catch_exceptions=False)
     assert shown.exit_code == 0
-    assert "name stands, from" in shown.output
+    assert "occurrences from" in shown.output
     assert len(read_run(tmp_path / "out").results["log_p_with"][0]) == 2
