@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from byrote.cli.main import lab_app
 from byrote.corpus.read import Document
-from byrote.errors import TextError
+from byrote.errors import ConfigError, TextError
 from byrote.lab.counterfactual import read_counterfactual
 from byrote.lab.removal import (
     FULL,
@@ -140,6 +140,20 @@ def test_too_little_text_and_too_few_names_are_one_sentence(passages: Passages, 
     nameless = Document.from_text("nameless.txt", document.text.lower(), split=Split.TARGET)
     with pytest.raises(TextError, match=r"0 rows of the texts hold a name .*, 4 are needed"):
         read_passages(MINIATURE, [nameless])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--models", "4"], "--models and --device are for models that are trained together on --text"),
+        (["--text", "lines.txt", "--processes", "2"], "--processes is for invented texts"),
+        (["--text", "lines.txt", "--device", "tpu"], "device is 'tpu'"),
+    ],
+)
+def test_options_of_the_other_study_are_refused(options: list[str], words: str, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(lab_app, ["counterfactual", "--out", str(tmp_path / "out"), *options])
+    assert isinstance(shown.exception, ConfigError)
+    assert words in str(shown.exception)
 
 
 def test_the_command_trains_on_the_texts_that_are_given(
