@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from byrote.cli.main import lab_app
 from byrote.corpus.read import Document
-from byrote.errors import TextError
+from byrote.errors import ConfigError, TextError
 from byrote.lab.counterfactual import read_counterfactual
 from byrote.lab.removal import (
     FULL,
@@ -142,6 +142,20 @@ def test_too_little_text_and_too_few_names_are_one_sentence(passages: CorpusPass
         read_passages(MINIATURE, [nameless])
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--models", "4"], "--models and --device are for models that are trained together on --text"),
+        (["--text", "lines.txt", "--processes", "2"], "--processes is for invented texts"),
+        (["--text", "lines.txt", "--device", "tpu"], "device is 'tpu'"),
+    ],
+)
+def test_options_of_the_other_study_are_refused(options: list[str], words: str, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(lab_app, ["counterfactual", "--out", str(tmp_path / "out"), *options])
+    assert isinstance(shown.exception, ConfigError)
+    assert words in str(shown.exception)
+
+
 def test_the_command_trains_on_the_texts_that_are_given(
     document: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,5 +164,5 @@ def test_the_command_trains_on_the_texts_that_are_given(
     options = ["counterfactual", "--text", str(tmp_path / "lines.txt"), "--models", "4", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(lab_app, options, catch_exceptions=False)
     assert shown.exit_code == 0
-    assert "name stands, from" in shown.output
+    assert "occurrences from" in shown.output
     assert len(read_run(tmp_path / "out").results["log_p_with"][0]) == 2

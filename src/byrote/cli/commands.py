@@ -13,7 +13,7 @@ from byrote.errors import ConfigError
 from byrote.longform.matching import MergePass
 from byrote.longform.options import PROFILES, AuditCommand, AuditOptions
 from byrote.models.hf.files import local_folder
-from byrote.options import Settled, like, option, required
+from byrote.options import Settled, like, option, required, settle
 from byrote.prior.options import PriorConfig
 from byrote.run_kinds import by_kind
 from byrote.scan.options import McOptions, RunConfig, runs_of
@@ -403,10 +403,17 @@ class CounterfactualOptions(Settled):
     models: int | None = option(
         None, "With --text: how many models.", group="text", at_least=2, default_words="16; 100 (full), 4 (test)"
     )
-    device: str = option("cpu", "With --text: cpu or cuda.", group="machine")
+    device: Literal["cpu", "cuda"] = option("cpu", "With --text: cpu or cuda.", group="machine")
     processes: int | None = option(
-        None, "Models trained at once.", group="machine", at_least=1, default_words="one per core"
+        None, "Without --text: models trained at once.", group="machine", at_least=1, default_words="one per core"
     )
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if not self.text and (self.models is not None or self.device != "cpu"):
+            raise ConfigError("--models and --device are for models that are trained together on --text; give texts.")
+        if self.text and self.processes is not None:
+            raise ConfigError("--processes is for invented texts; models of --text are trained together in one.")
 
 
 @command(CounterfactualOptions, Session, module="lab")

@@ -28,7 +28,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from byrote.corpus.pairs import first_token_after
 from byrote.corpus.read import Document, read_documents
 from byrote.corpus.spans import SpanKind, find_spans
-from byrote.errors import TextError
+from byrote.errors import ConfigError, TextError
 from byrote.lab.counterfactual import SCORES, CounterfactualResult, compared, read_counterfactual
 from byrote.lab.train import TrainingPlan, learning_rate_share, new_model, train_tokenizer
 from byrote.models.hf.model import HuggingFaceModel
@@ -80,7 +80,7 @@ _LARGER = TrainingPlan(
     layers=4, width=256, heads=8, feed_forward_width=768, context=128, rows_per_step=16, learning_rate=2e-3, threads=1
 )
 FULL = RemovalPlan(
-    _LARGER, models=100, pairs=200, rows=8000, epochs=4, prefix_tokens=50, reference_rows=1000, vocabulary_size=4096,
+    _LARGER, models=100, pairs=200, rows=8000, epochs=16, prefix_tokens=50, reference_rows=1000, vocabulary_size=4096,
 )  # fmt: skip
 PLANS = {"quick": QUICK, "full": FULL, "test": TEST}
 
@@ -255,6 +255,8 @@ def run_removal(
     fresh: bool = False,
 ) -> CounterfactualResult:
     """Train all models, score every pair, correlate; afterwards `out` is a finished run folder."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no usable GPU here; give --device cpu.")
     documents = [document.held() for document in read_documents(texts, split=Split.TARGET)]
     identity = {"plan": asdict(plan), "texts": [document.content_hash for document in documents]}
     with RunSession.open(out, kind="counterfactual", identity=identity, schema=PAIR_COLUMNS, fresh=fresh) as session:

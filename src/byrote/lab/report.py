@@ -15,7 +15,7 @@ from byrote.store.read import read_run
 LEVEL_COLUMNS = {
     "copies": ("copies", ".0f"),
     "near_duplicates": ("near-duplicates", ".0f"),
-    "occurrences_from": ("name stands, from", ".0f"),
+    "occurrences_from": ("occurrences from", ".0f"),
     "counterfactual": ("counterfactual", ".2f"),
     "log_ratio": ("log ratio", ".2f"),
     "log_p_with": ("log P with", ".2f"),
