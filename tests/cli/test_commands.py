@@ -234,7 +234,7 @@ def test_a_piped_scan_prints_what_begins_and_where_the_results_are(
         "hashing",
         "writing results",
     ]
-    assert "of the 2 target passages measured word for word" in headline
+    assert "of the 2 target passages measured, word for word" in headline
     assert [where, advice] == [
         f"Results: {tmp_path / 'run'}",
         f"See them with: byrote show {tmp_path / 'run'}",
