@@ -26,7 +26,7 @@ from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.policy import Policy
 from byrote.prior.draws import DrawnPrefixes, draw_prefixes
 from byrote.prior.options import PriorConfig
-from byrote.prior.pool import Ball, Pool, PooledBalls, hits_of, sample_pool
+from byrote.prior.pool import Pool, PooledBalls, ScannedBall, hits_of, sample_pool
 from byrote.prior.run import prior_to_folder
 from byrote.progress import SilentProgress
 from byrote.scan.options import RunConfig
@@ -70,7 +70,7 @@ def coverage() -> list[dict[str, float]]:
         every = sample_pool(model, drawn, policy, members=POOLS * members, tokens=4, seed=members)
         parts = [Pool(part, members) for part in np.split(every.token_ids, POOLS)]
         hits = np.array([hits_of(part, targets, distance="levenshtein", edits=1) for part in parts])
-        balls = PooledBalls(Ball("levenshtein", 1, policy, 0.001), [], members, members, {})
+        balls = PooledBalls(ScannedBall("levenshtein", 1, policy, 0.001), [], members, members, {})
         for place, value in enumerate(exact):
             found = [balls.prior(one) for one in hits[:, place].tolist()]
             one_sided = [balls.prior(one, level=0.9) for one in hits[:, place].tolist()]

@@ -18,7 +18,7 @@ from byrote.lab.counterfactual import read_counterfactual
 from byrote.lab.removal import (
     FULL,
     TEST,
-    Passages,
+    CorpusPassages,
     RemovalPlan,
     read_passages,
     removals,
@@ -53,7 +53,7 @@ def document() -> Document:
 
 
 @pytest.fixture(scope="module")
-def passages(document: Document) -> Passages:
+def passages(document: Document) -> CorpusPassages:
     return read_passages(MINIATURE, [document])
 
 
@@ -81,7 +81,7 @@ def test_every_pair_is_left_out_of_half_of_the_models(models: int, pairs: int, s
     assert is_removed.sum(axis=0).tolist() == [models // 2] * pairs
 
 
-def one_by_one(plan: RemovalPlan, passages: Passages, number: int, counts: np.ndarray) -> LlamaForCausalLM:
+def one_by_one(plan: RemovalPlan, passages: CorpusPassages, number: int, counts: np.ndarray) -> LlamaForCausalLM:
     """The obvious way: a model of its own, whose batches hold only the rows that count."""
     training = plan.training
     torch.manual_seed(training.seed + number)
@@ -107,7 +107,7 @@ def one_by_one(plan: RemovalPlan, passages: Passages, number: int, counts: np.nd
     return model
 
 
-def test_training_together_is_training_one_by_one_without_the_rows_that_are_left_out(passages: Passages) -> None:
+def test_training_together_is_training_one_by_one_without_the_rows_that_are_left_out(passages: CorpusPassages) -> None:
     counts = np.random.default_rng(0).random((3, len(passages.rows))) < 0.7
     together = train_together(MINIATURE, passages, counts, device=torch.device("cpu"))
     for number, model in enumerate(together):
@@ -134,7 +134,7 @@ def test_test_sized_study_finds_what_was_left_out(document: Document, tmp_path: 
     assert again == read_counterfactual(tmp_path / "out")
 
 
-def test_too_little_text_and_too_few_names_are_one_sentence(passages: Passages, document: Document) -> None:
+def test_too_little_text_and_too_few_names_are_one_sentence(passages: CorpusPassages, document: Document) -> None:
     with pytest.raises(TextError, match=r"the texts have \d+ rows of 128 tokens; give longer ones"):
         read_passages(FULL, [document])
     nameless = Document.from_text("nameless.txt", document.text.lower(), split=Split.TARGET)

@@ -19,7 +19,7 @@ from byrote.lab.train import TrainingPlan, encode_all, train, train_tokenizer
 from byrote.policy import Policy
 from byrote.prior.draws import DrawnPrefixes
 from byrote.prior.options import PriorConfig
-from byrote.prior.pool import ENDED, Ball, Pool, PooledBalls, ball_ratio, hits_of, sample_pool
+from byrote.prior.pool import ENDED, Pool, PooledBalls, ScannedBall, ball_ratio, hits_of, sample_pool
 from byrote.prior.report import read
 from byrote.prior.run import prior_to_folder
 from byrote.scan.options import RunConfig
@@ -47,7 +47,7 @@ def after_random_prefix(model: TableModel, target: Sequence[int], *, distance: s
 
 
 def judged(hits: int, members: int) -> PooledBalls:
-    return PooledBalls(Ball("levenshtein", 1, POLICY, 0.001), [hits], members, members, {})
+    return PooledBalls(ScannedBall("levenshtein", 1, POLICY, 0.001), [hits], members, members, {})
 
 
 @settings(max_examples=20)

@@ -85,7 +85,7 @@ FULL = RemovalPlan(
 PLANS = {"quick": QUICK, "full": FULL, "test": TEST}
 
 
-class Pair(NamedTuple):
+class NamePair(NamedTuple):
     """A name at one place of the training rows."""
 
     row: int
@@ -101,16 +101,16 @@ class Pair(NamedTuple):
         return 1 << (self.occurrences.bit_length() - 1)
 
 
-class Passages(NamedTuple):
+class CorpusPassages(NamedTuple):
     """Rows of real text, all of one length, and the pairs in them: no two in one row."""
 
     tokenizer: PreTrainedTokenizerFast
     rows: NDArray[np.int64]  # [rows, context]
     reference: tuple[Tokens, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[NamePair, ...]
 
 
-def read_passages(plan: RemovalPlan, documents: Sequence[Document]) -> Passages:
+def read_passages(plan: RemovalPlan, documents: Sequence[Document]) -> CorpusPassages:
     """The tokenizer, rows and pairs of a plan, the same for the same texts; a TextError where they have too few."""
     tokenizer = train_tokenizer([document.text for document in documents], vocabulary_size=plan.vocabulary_size)
     tokenizing, context = Tokenizing(tokenizer, "the lab's own"), plan.training.context
@@ -127,7 +127,7 @@ def read_passages(plan: RemovalPlan, documents: Sequence[Document]) -> Passages:
     generator.shuffle(rows)
     reference, kept = rows[: plan.reference_rows], rows[plan.reference_rows :][: plan.rows]
     row_of = {(name, start): row for row, (name, start, _) in enumerate(kept)}
-    found, names = list[Pair](), Counter[str]()
+    found, names = list[NamePair](), Counter[str]()
     for document, encoding in zip(documents, encodings, strict=True):
         for span in find_spans(document, [SpanKind.NAME]):
             first = first_token_after(encoding, span.start)
@@ -140,8 +140,8 @@ def read_passages(plan: RemovalPlan, documents: Sequence[Document]) -> Passages:
             is_whole = last <= start + context and last - first <= plan.most_suffix_tokens
             if is_whole and first - start >= plan.prefix_tokens:
                 prefix, suffix = encoding.ids[first - plan.prefix_tokens : first], encoding.ids[first:last]
-                found.append(Pair(row, tuple(prefix), tuple(suffix), name, 0))
-    return Passages(
+                found.append(NamePair(row, tuple(prefix), tuple(suffix), name, 0))
+    return CorpusPassages(
         tokenizer,
         np.array([ids for *_, ids in kept]),
         tuple(tuple(ids[: plan.prefix_tokens]) for *_, ids in reference),
@@ -149,17 +149,17 @@ def read_passages(plan: RemovalPlan, documents: Sequence[Document]) -> Passages:
     )
 
 
-def _drawn(found: Sequence[Pair], count: int, generator: random.Random) -> tuple[Pair, ...]:
+def _drawn(found: Sequence[NamePair], count: int, generator: random.Random) -> tuple[NamePair, ...]:
     """`count` pairs that stand there once, each of another row, from the buckets of occurrences in turn."""
     copies = Counter((pair.prefix_ids, pair.suffix_ids) for pair in found)
-    buckets: dict[int, list[Pair]] = {}
+    buckets: dict[int, list[NamePair]] = {}
     for pair in found:
         if copies[pair.prefix_ids, pair.suffix_ids] == 1:
             buckets.setdefault(pair.occurrences_from, []).append(pair)
     for bucket in buckets.values():
         generator.shuffle(bucket)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*(buckets[least] for least in sorted(buckets))))
-    by_row: dict[int, Pair] = {}
+    by_row: dict[int, NamePair] = {}
     for pair in turns:
         if pair is not None and len(by_row) < count:
             by_row.setdefault(pair.row, pair)
@@ -181,7 +181,7 @@ def removals(plan: RemovalPlan) -> NDArray[np.bool_]:
 
 def train_together(
     plan: RemovalPlan,
-    passages: Passages,
+    passages: CorpusPassages,
     counts: NDArray[np.bool_],
     *,
     device: torch.device,
@@ -278,7 +278,7 @@ class _Scores(NamedTuple):
 
 
 @torch.inference_mode()
-def _scores(model: LlamaForCausalLM, passages: Passages) -> _Scores:
+def _scores(model: LlamaForCausalLM, passages: CorpusPassages) -> _Scores:
     """log P(s|p) and log v̂ of every pair, as one model has them."""
     scorer = SharedPrefixScorer(
         HuggingFaceModel(model, passages.tokenizer), [pair.suffix_ids for pair in passages.pairs]
@@ -289,7 +289,7 @@ def _scores(model: LlamaForCausalLM, passages: Passages) -> _Scores:
     return _Scores(own.tolist(), [estimate.log_mean for estimate in estimates])
 
 
-def _rows(passages: Passages, is_removed: NDArray[np.bool_], scores: Sequence[_Scores]) -> list[Row]:
+def _rows(passages: CorpusPassages, is_removed: NDArray[np.bool_], scores: Sequence[_Scores]) -> list[Row]:
     rows: list[Row] = []
     for place, pair in enumerate(passages.pairs):
         with_pair = [each for each, removed in zip(scores, is_removed[:, place], strict=True) if not removed]

@@ -25,7 +25,7 @@ from byrote.prior.calibration import (
 )
 from byrote.prior.draws import DrawnPrefixes, shorten
 from byrote.prior.options import PriorConfig
-from byrote.prior.pool import Ball, Ints, PooledBalls, hits_of, sample_pool
+from byrote.prior.pool import Ints, PooledBalls, ScannedBall, hits_of, sample_pool
 from byrote.prior.verdicts import LEVEL
 from byrote.stats.intervals import undefined
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
@@ -110,7 +110,7 @@ class Measurement:
         self.token_evals += result.token_evals
         return result
 
-    def balls(self, ball: Ball, drawn: DrawnPrefixes, thresholds: Mapping[int, RatioThreshold]) -> PooledBalls:
+    def balls(self, ball: ScannedBall, drawn: DrawnPrefixes, thresholds: Mapping[int, RatioThreshold]) -> PooledBalls:
         """Every window's ball against one pool, which is sampled under the policy of the balls' masses; `thresholds`
         are those of exact suffixes, under the run's own policy."""
         suffixes = [window.suffix_ids for window in self.windows]

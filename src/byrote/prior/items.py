@@ -16,7 +16,7 @@ from byrote.models.base import LanguageModel
 from byrote.policy import Policy
 from byrote.prior.draws import shorten
 from byrote.prior.options import AUTO_SPANS, PriorConfig
-from byrote.prior.pool import Ball
+from byrote.prior.pool import ScannedBall
 from byrote.report.words import listed
 from byrote.store.columns import window_of
 from byrote.store.read import read_run
@@ -38,7 +38,7 @@ class PriorItems(NamedTuple):
     """How many there were before --sample and --limit; window starts, for windows."""
     documents: list[Document]
     left_out: dict[str, int]
-    ball: Ball | None = None
+    ball: ScannedBall | None = None
     """Given with windows of a near-verbatim scan."""
 
 
@@ -155,7 +155,7 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
     if has_masses:
         made, edits = run.identity["config"], len(run.results["mass_lower"][0]) - 1
         policy = Policy(made["temperature"], made["top_k"], made["top_p"])
-        ball = Ball(made["distance"], edits, policy, threshold)
+        ball = ScannedBall(made["distance"], edits, policy, threshold)
     return PriorItems(_chosen(windows, config), len(windows), [], {}, ball)
 
 

@@ -42,7 +42,7 @@ ENDED = -1
 """In place of tokens after an end-of-text token."""
 
 
-class Ball(NamedTuple):
+class ScannedBall(NamedTuple):
     """What a scan's near-verbatim masses are of."""
 
     distance: DistanceName
@@ -60,7 +60,7 @@ class Pool(NamedTuple):
 class PooledBalls(NamedTuple):
     """What the pool says about the ball of every window."""
 
-    ball: Ball
+    ball: ScannedBall
     hits: list[int]
     members: int
     independent: float

@@ -18,7 +18,7 @@ from byrote.prior.draws import DrawnPrefixes, draw_prefixes
 from byrote.prior.estimate import Measurement
 from byrote.prior.items import PriorItems, read_items
 from byrote.prior.options import IDENTITY, PriorConfig
-from byrote.prior.pool import Ball, PooledBalls
+from byrote.prior.pool import PooledBalls, ScannedBall
 from byrote.prior.verdicts import forecast, forecast_sentences
 from byrote.progress import Progress
 from byrote.store.resume import RunSession
@@ -105,7 +105,7 @@ def _hash(value: Any) -> str:
 
 
 def _measure(
-    measurement: Measurement, pool: tuple[Ball, DrawnPrefixes] | None, progress: Progress, say: Say
+    measurement: Measurement, pool: tuple[ScannedBall, DrawnPrefixes] | None, progress: Progress, say: Say
 ) -> tuple[list[LengthScores], PooledBalls | None]:
     """Everything at every prefix length, and the `pool` for the balls of a scan; what the run cannot settle is printed
     before the long pass."""
