@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byrote.errors import ConfigError
 from byrote.lab.texts import write_passages, write_records
 from byrote.lab.train import TrainingPlan, encode_all, train, train_tokenizer
 from byrote.policy import Policy
@@ -27,7 +28,7 @@ from byrote.scan.run import scan_to_folder
 from byrote.store.read import read_run
 from byrote.types import DistanceName, Interval
 from tests.oracle import textbook_hamming, textbook_levenshtein, true_mass
-from tests.prior.priors import Killed, KilledAfter, Silent, totals
+from tests.prior.priors import Killed, KilledAfter, Silent, config, totals
 from tests.table import TableModel
 
 POLICY = Policy(temperature=0.8, top_k=4)
@@ -246,3 +247,8 @@ def test_no_pool_leaves_no_columns(letters: Path, tmp_path: Path) -> None:
     rows, found = judged_letters(letters, tmp_path / "out", pool=0)
     assert not {"pool_hits", "ball_verdict"} & set(rows.columns)
     assert "balls" not in found
+
+
+def test_a_pool_without_a_scan_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--pool is for near-verbatim masses, .* name the scan with --run"):
+        config(place, tmp_path / "out", pool=100)
