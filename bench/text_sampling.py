@@ -9,7 +9,7 @@ Chances are those of so many hits or fewer (more) at the lower (upper) bounds, a
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,6 +51,38 @@ def hits_of(model: Any, window: Window, answers: int, budget: int) -> tuple[np.n
     return hits, undecided
 
 
+class Measured(NamedTuple):
+    row: dict[str, Any]
+    hits: np.ndarray  # [budget + 1]
+    undecided: int
+
+
+def summary(measured: list[Measured], answers: int, budget: int) -> dict[str, Any]:
+    counts = np.full(len(measured), answers)
+    undecided = sum(one.undecided for one in measured)
+    by_edits = []
+    for edits in range(0, budget + 1, 5):
+        bounds = [[one.row[name][edits] for one in measured] for name in ("mass_lower", "mass_upper")]
+        lower, upper = np.clip(bounds, 0.0, 1.0)
+        hits = sum(int(one.hits[edits]) for one in measured)
+        by_edits.append(
+            {
+                "edits": edits,
+                "hits": hits,
+                "expected_at_least": float(counts @ lower),
+                "expected_at_most": float(counts @ upper),
+                "chance_of_so_few": float(np.exp(log_tail(hits + undecided, counts, lower))),
+                "chance_of_so_many": float(np.exp(log_tail(int(counts.sum()) - hits, counts, 1 - upper))),
+            }
+        )
+    return {
+        "windows": len(measured),
+        "answers_per_window": answers,
+        "undecided": undecided,
+        "by_edits": by_edits,
+    }
+
+
 def main() -> None:
     import sys
 
@@ -69,40 +101,14 @@ def main() -> None:
     rows = list(scan(model, windows, stop_rule="off"))
     by_id = {window.window_id: window for window in windows}
     budget = len(rows[0]["mass_lower"]) - 1
-    measured = []
+    measured: list[Measured] = []
     for row in rows:
-        hits, undecided = hits_of(model, by_id[row["window_id"]], chosen.answers, budget)
-        measured.append((row, hits, undecided))
-        print(row["window_id"], row["mass_lower"][-1], hits[-1] / chosen.answers, row["mass_upper"][-1], flush=True)
-    counts = np.full(len(measured), chosen.answers)
-    undecided = sum(one for _, _, one in measured)
-    by_edits = []
-    for edits in range(0, budget + 1, 5):
-        lower, upper = (
-            np.clip([row[name][edits] for row, _, _ in measured], 0.0, 1.0) for name in ("mass_lower", "mass_upper")
-        )
-        hits = sum(int(own[edits]) for _, own, _ in measured)
-        most = hits + undecided
-        by_edits.append(
-            {
-                "edits": edits,
-                "hits": hits,
-                "expected_at_least": float(counts @ lower),
-                "expected_at_most": float(counts @ upper),
-                "chance_of_so_few": float(np.exp(log_tail(most, counts, lower))),
-                "chance_of_so_many": float(np.exp(log_tail(int(counts.sum()) - hits, counts, 1 - upper))),
-            }
-        )
-    results = {
-        "model": Path(chosen.model).name,
-        "texts": [Path(text).name for text in chosen.texts],
-        "windows": len(measured),
-        "answers_per_window": chosen.answers,
-        "undecided": undecided,
-        "by_edits": by_edits,
-    }
-    environment.save("text_sampling", results, chosen.results)
-    print(by_edits)
+        measured.append(Measured(row, *hits_of(model, by_id[row["window_id"]], chosen.answers, budget)))
+        facts = {"model": Path(chosen.model).name, "texts": [Path(text).name for text in chosen.texts]}
+        # After every window, so that a run that is stopped leaves what it has.
+        results = facts | summary(measured, chosen.answers, budget)
+        environment.save("text_sampling", results, chosen.results)
+        print(len(measured), results["by_edits"][-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,17 @@ def test_rates_of_models_with_different_tokenizers_agree(
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "Paired differences" in page
     assert "6 character edits" in page
+    outcome = byrote("change", *runs, "--out", tmp_path / "change")
+    assert outcome.code == 0, outcome.err
+
+
+def test_a_prompt_stands_around_windows_of_characters(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    (tmp_path / "told.txt").write_text("He told me: {prefix}", encoding="utf-8")
+    outcome = byrote(*arguments(lab, tmp_path / "run", "--limit=3", "--prompt", tmp_path / "told.txt"))
+    assert outcome.code == 0, outcome.err
+    for row in pl.read_parquet(tmp_path / "run" / "results.parquet").to_dicts():
+        assert row["given_ids"][-len(row["prefix_ids"]) :] == row["prefix_ids"]
+        assert len(row["given_ids"]) > len(row["prefix_ids"])
 
 
 def test_token_runs_of_different_tokenizers_are_not_paired(

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from byrote.cli.commands import PlanOptions
 from byrote.cli.console import make_console, make_progress
+from byrote.errors import ConfigError
 from byrote.models.served.client import CHAINS_PER_REQUEST, PROMPTS_PER_REQUEST
 from byrote.scan.options import RunConfig
 from byrote.stats import planning
@@ -23,6 +24,8 @@ PROBABILITIES = (0.5, 0.9, 0.999)
 
 
 def plan(config: RunConfig, options: PlanOptions) -> None:
+    if options.endpoint and config.unit == "text":
+        raise ConfigError("unit is text, but endpoint counts requests by tokens of a window; leave one of them out.")
     console = make_console()
     for table in _computed(config, options):
         console.print(table)
@@ -66,6 +69,8 @@ def _computed(config: RunConfig, options: PlanOptions) -> Iterator[Table]:
         [[f"{mass:g}", *(_count(queries_needed(mass, p)) for p in PROBABILITIES)] for mass in options.mass],
         is_first_text=False,
     )
+    if config.unit == "text":
+        return  # tokens of a window depend on the tokenizer; a pilot counts them
     prefix, suffix, width = config.prefix_tokens, config.suffix_tokens, config.beam_width
     measures = [
         ("verbatim, any number of policies", planning.teacher_forcing_evals(prefix, suffix), 0),

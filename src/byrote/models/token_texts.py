@@ -4,8 +4,8 @@
     SentencePiece, Metaspace   '▁' is a blank, and <0x41> a byte where the tokenizer falls back to bytes
     other                      the decoded text of each token alone
 
-Special tokens have no text. Some texts are encoded, and the texts of their tokens, one after the other, must be what
-the tokenizer decodes.
+Special tokens, and those that end a text, have none. Some texts are encoded, and the texts of their tokens, one after
+the other, must be what the tokenizer decodes.
 """
 
 import json
@@ -33,8 +33,9 @@ def token_texts_of(model: "LanguageModel") -> TokenTexts:
     if tokenizing is not None:
         pieces = _pieces_of(tokenizing, model.vocab_size)
     else:
-        every = range(model.vocab_size)
-        pieces = [None if token in model.eos_ids else model.decode([token]).encode() for token in every]
+        pieces = [model.decode([token]).encode() for token in range(model.vocab_size)]
+    for token in model.eos_ids:
+        pieces[token] = None  # also where it is not marked as special
     texts = TokenTexts.of(pieces)
     for text, encoding in zip(CHECKED_TEXTS, model.encode_batch(CHECKED_TEXTS), strict=True):
         written = [token for token in encoding.ids if pieces[token] is not None]  # not the unknown token
