@@ -379,11 +379,8 @@ def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Mapping[str, An
     yield {"name": name, "given": given, "found": [one["on_map"] for one in passages]}
     for trial in audit.trials:
         if trial["trial"] != best["trial"] and trial["nv_recall"] is not None:
-            blocks = [
-                block for section in trial["sections"] if section["recall"] for block in section["recall"]["blocks"]
-            ]
             found = []
-            for block in blocks:
+            for block in (block for one in trial["sections"] if one["recall"] for block in one["recall"]["blocks"]):
                 words = f"{integer(block['matched_words'])} words"
                 found.append(map_piece(block["book_word_start"], block["book_word_end"], trial["book_words"], words))
             yield {"name": f"trial {trial['trial']}", "given": [], "found": found}
@@ -405,14 +402,8 @@ To work every number out again as well:   byrote verify .
 """
 
 
-class ExhibitPaths(NamedTuple):
-    page: Path
-    bundle: Path
-    figures: tuple[Path, ...]
-
-
-def write_exhibit(run: Path, out: Path | None = None) -> ExhibitPaths:
-    """Write `out`/index.html, figures and exhibit.zip (default: RUN/report), for the owner's eyes only."""
+def write_exhibit(run: Path, out: Path | None = None) -> Written:
+    """Write `out`/index.html, exhibit.zip and figures (default: RUN/report), for the owner's eyes only."""
     audit = read_audit(run)
     folder = run / "report" if out is None else out
     figures: dict[Path, bytes] = {}
@@ -425,9 +416,9 @@ def write_exhibit(run: Path, out: Path | None = None) -> ExhibitPaths:
         if not drawing.is_wide:
             shown.append(PageFigure(drawing.name, drawing.caption, vector))
     page = render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
-    paths = ExhibitPaths(folder / "index.html", folder / "exhibit.zip", tuple(figures))
-    write_files(figures | {paths.page: page, paths.bundle: _bundle(audit, page)}, run if out is None else out)
-    return paths
+    written = Written(folder / "index.html", (folder / "exhibit.zip", *figures))
+    write_files(figures | {written.page: page, written.others[0]: _bundle(audit, page)}, run if out is None else out)
+    return written
 
 
 def render_page(template: str, values: Mapping[str, Any]) -> str:
@@ -463,7 +454,7 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
             caption = "Where the passages stand in book and answer."
             yield Drawing(f"map-{number + 1}", caption, map_figure(section["recall"]), is_wide=True)
     asked = _asked(audit)
-    recalls = [_recall_of(label, trial, is_control=is_control) for label, trial, is_control in asked]
+    recalls = [_recall_of(*one) for one in asked]
     if len(recalls) > 1 and any(one.matched for one in recalls):
         caption = "nv-recall of every trial and control; where phase 1 failed nothing was measured."
         yield Drawing("nv-recall", caption, recall_bars(recalls))
@@ -504,7 +495,7 @@ def map_figure(recall: Mapping[str, Any]) -> Figure:
     return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
 
 
-def _recall_of(label: str, trial: Mapping[str, Any], *, is_control: bool = False) -> Recall:
+def _recall_of(label: str, trial: Mapping[str, Any], is_control: bool = False) -> Recall:
     generated = sum(section["recall"]["generation_words"] for section in trial["sections"] if section["recall"])
     return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"], is_control)
 
@@ -557,18 +548,17 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
 def write(runs: Sequence[Path], out: Path) -> Written:
     """The exhibit of one audit; of several, each has its own below a page that compares them."""
     if len(runs) == 1:
-        paths = write_exhibit(runs[0], out)
-        return Written(paths.page, (*paths.figures, paths.bundle))
+        return write_exhibit(runs[0], out)
     folders = [out / f"exhibit-{number}" for number in range(1, len(runs) + 1)]
     for folder in folders:
         make_folder(folder, inside=out)
     exhibits = [write_exhibit(run, folder) for run, folder in zip(runs, folders, strict=True)]
     links = tuple(
-        Link(f"The exhibit of {run.name}", paths.page.relative_to(out).as_posix())
-        for run, paths in zip(runs, exhibits, strict=True)
+        Link(f"The exhibit of {run.name}", exhibit.page.relative_to(out).as_posix())
+        for run, exhibit in zip(runs, exhibits, strict=True)
     )
     page = write_page([replace(read(runs), links=links)], out)
-    return Written(page.page, (*page.others, *(path for paths in exhibits for path in (paths.page, paths.bundle))))
+    return Written(page.page, (*page.others, *(path for one in exhibits for path in (one.page, one.others[0]))))
 
 
 def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[Drawing]:

@@ -440,28 +440,25 @@ def perform_audit(
         command_line=command_line,
     )
     run.check()
-    if command.endpoint is not None:
-        responder = _remote(command.endpoint, command)
-    else:
+    responder: Responder
+    if (endpoint := command.endpoint) is None:
         responder, identity = _local(command, options)
         run = replace(run, model=identity)
+    else:
+        from byrote.models.served.chat import ChatResponder
+        from byrote.models.served.client import credentials_for
+
+        responder = ChatResponder(
+            endpoint,
+            command.model,
+            key=credentials_for(endpoint, command.key_variable, option="--endpoint", over_http=command.key_over_http),
+            timeout_seconds=command.timeout_seconds,
+            stream=command.stream,
+            token_parameter=command.token_parameter,
+            requests_per_minute=command.requests_per_minute,
+        )
     with closing(responder):
         return run_audit(run, responder, on_answer=on_answer)
-
-
-def _remote(endpoint: str, command: AuditCommand) -> Responder:
-    from byrote.models.served.chat import ChatResponder
-    from byrote.models.served.client import credentials_for
-
-    return ChatResponder(
-        endpoint,
-        command.model,
-        key=credentials_for(endpoint, command.key_variable, option="--endpoint", over_http=command.key_over_http),
-        timeout_seconds=command.timeout_seconds,
-        stream=command.stream,
-        token_parameter=command.token_parameter,
-        requests_per_minute=command.requests_per_minute,
-    )
 
 
 def _local(command: AuditCommand, options: AuditOptions) -> tuple[Responder, dict[str, Any]]:
