@@ -156,7 +156,6 @@ def _require_measured(path: Path, cell: Cell, row: Mapping[str, Any]) -> None:
         raise RunError(f"{manifest} is not of the run that the study measured; restore it, or start over with --fresh.")
 
 
-KIND = "study"
 CELL_COLUMNS: Schema = (
     Column("window_id", "text", is_required=True),
     Column("settings", "text", is_required=True),
@@ -184,7 +183,7 @@ def run_study(
     `say` gets a sentence for every cell and every remark of its scan.
     """
     with RunSession.open(
-        out, kind=KIND, identity=plan.identity(), schema=CELL_COLUMNS, fresh=fresh, part_rows=1
+        out, kind="study", identity=plan.identity(), schema=CELL_COLUMNS, fresh=fresh, part_rows=1
     ) as session:
         if session.is_complete:
             return True
