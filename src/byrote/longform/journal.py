@@ -394,10 +394,6 @@ class AuditJournal(Journal):
         )
         return attempt
 
-    def authorised(self, statement: str, *, best_of_n: int) -> None:
-        """On the disk, before anything perturbed is sent: who permits it."""
-        self.append({"kind": "authorisation", "statement": statement, "best_of_n": best_of_n})
-
     def _take(self, record: dict[str, Any], start: int, length: int) -> None:
         _update(self.states, record)
         if record["kind"] == "intent":

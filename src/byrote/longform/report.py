@@ -15,33 +15,22 @@ from matplotlib.figure import Figure
 from byrote import __version__
 from byrote.corpus.normalise import normalised_words
 from byrote.longform.loop import Stop
-from byrote.longform.matching import Block, matching_blocks
 from byrote.longform.options import CONTINUE_PROMPTS
 from byrote.longform.passages import (
-    PRINTED_PASSAGES,
-    PRINTED_ROWS,
     MeasuredText,
-    Span,
     TextPair,
+    beside_target,
     elsewhere_rows,
-    folded,
     map_piece,
     passages_of,
-    rows,
+    render_page,
 )
 from byrote.longform.recall import RecallResult, longest_common_run
 from byrote.longform.run import BOOK, AuditFolder, closest_name, generation_name, read_audit
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
-from byrote.report.figures.longform import (
-    Recall,
-    block_map,
-    null_distribution,
-    recall_bars,
-    similarity_by_tries,
-    word_counts,
-)
+from byrote.report.figures import longform as figures
 from byrote.report.figures.style import save_bytes
-from byrote.report.page import PageFigure, rendered, write_files, write_page
+from byrote.report.page import PageFigure, write_files, write_page
 from byrote.report.words import integer, listed, percent, plural
 from byrote.store.files import make_folder
 from byrote.store.read import folder_name
@@ -326,28 +315,13 @@ def _failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[d
         if section["recall"] is None:
             answer = audit.text(closest_name(trial["trial"], number))
             words = section["target"].split()
-            pair = TextPair(section["target"], answer)
             yield {
                 "name": section["name"],
                 "longest_run": longest_common_run(words, answer.split()),
                 "target_words": len(words),
-                "stretches": folded(rows(pair, _beside_target(pair))),
+                "stretches": beside_target(TextPair(section["target"], answer)),
                 "answer": answer,
             }
-
-
-def _beside_target(pair: TextPair) -> list[Span]:
-    """The target beside the part of the answer that is nearest to it: as many words around the longest run."""
-    target_words, answer_words = len(pair.book_words.words), len(pair.answer_words.words)
-    blocks = matching_blocks(pair.book_words.words, pair.answer_words.words)
-    book, answer, length = max(blocks, key=lambda run: run.length, default=Block(0, 0, 0))
-    first, last = max(0, answer - book), min(answer_words, answer + target_words - book)
-    spans = [
-        Span(0, book, first, answer, False),
-        Span(book, book + length, answer, answer + length, True),
-        Span(book + length, target_words, answer + length, last, False),
-    ]
-    return [span for span in spans if span.words]
 
 
 def _sent_prompts(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -386,7 +360,6 @@ def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Mapping[str, An
             yield {"name": f"trial {trial['trial']}", "given": [], "found": found}
 
 
-HTML = Path(__file__).parent / "html"
 README = """This is the exhibit of an audit by byrote {version}, run {run_id}.
 
 index.html            the page to read
@@ -406,27 +379,19 @@ def write_exhibit(run: Path, out: Path | None = None) -> Written:
     """Write `out`/index.html, exhibit.zip and figures (default: RUN/report), for the owner's eyes only."""
     audit = read_audit(run)
     folder = run / "report" if out is None else out
-    figures: dict[Path, bytes] = {}
+    drawn: dict[Path, bytes] = {}
     shown = []
     for drawing in _drawings(audit):
         vector = save_bytes(drawing.figure, "svg")
-        figures[folder / "figures" / f"{drawing.name}.svg"] = vector
-        figures[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
+        drawn[folder / "figures" / f"{drawing.name}.svg"] = vector
+        drawn[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
         # The page has a map of its own, whose passages are links.
         if not drawing.is_wide:
             shown.append(PageFigure(drawing.name, drawing.caption, vector))
     page = render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
-    written = Written(folder / "index.html", (folder / "exhibit.zip", *figures))
-    write_files(figures | {written.page: page, written.others[0]: _bundle(audit, page)}, run if out is None else out)
+    written = Written(folder / "index.html", (folder / "exhibit.zip", *drawn))
+    write_files(drawn | {written.page: page, written.others[0]: _bundle(audit, page)}, run if out is None else out)
     return written
-
-
-def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """A page with passages side by side; `values` has its headline."""
-    printed = {"printed_passages": PRINTED_PASSAGES, "printed_rows": PRINTED_ROWS, "title": values["headline"]}
-    text = rendered(template, styles=[HTML / "exhibit.css"], folder=HTML, **values, **printed)
-    # Half of a surrogate pair has no place in a file; it is shown by its number.
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _bundle(audit: AuditFolder, page: bytes) -> bytes:
@@ -457,10 +422,10 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
     recalls = [_recall_of(*one) for one in asked]
     if len(recalls) > 1 and any(one.matched for one in recalls):
         caption = "nv-recall of every trial and control; where phase 1 failed nothing was measured."
-        yield Drawing("nv-recall", caption, recall_bars(recalls))
+        yield Drawing("nv-recall", caption, figures.recall_bars(recalls))
     answered = [one for one in recalls if one.generated_words]
     if len(answered) > 1:
-        yield Drawing("words", "Words matched, missing and added.", word_counts(answered))
+        yield Drawing("words", "Words matched, missing and added.", figures.word_counts(answered))
     null = [
         (measure["nv_recall"], measure["longest_run"])
         for control in audit.findings["controls"]
@@ -469,7 +434,7 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
     if null:
         found = [(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
         caption = "The answers measured against control books, beside what they have of this book."
-        yield Drawing("null-distribution", caption, null_distribution(null, found))
+        yield Drawing("null-distribution", caption, figures.null_distribution(null, found))
     tries = [
         (f"{label}, {section['name']}", section["tries"])
         for label, trial, _ in asked
@@ -479,7 +444,7 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
     if tries:
         threshold = audit.manifest["config"]["similarity"]
         caption = "The best share of the target found after so many tries of phase 1, and the share needed to go on."
-        yield Drawing("similarity-by-tries", caption, similarity_by_tries(tries, threshold=threshold))
+        yield Drawing("similarity-by-tries", caption, figures.similarity_by_tries(tries, threshold=threshold))
 
 
 def _asked(audit: AuditFolder) -> list[tuple[str, dict[str, Any], bool]]:
@@ -492,12 +457,13 @@ def map_figure(recall: Mapping[str, Any]) -> Figure:
     """Book above, answer below, from the record of a measurement."""
     ends = ("book_word_start", "book_word_end", "generation_word_start", "generation_word_end")
     blocks = [[block[name] for name in ends] for block in recall["blocks"]]
-    return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
+    return figures.block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
 
 
-def _recall_of(label: str, trial: Mapping[str, Any], is_control: bool = False) -> Recall:
+def _recall_of(label: str, trial: Mapping[str, Any], is_control: bool = False) -> figures.Recall:
     generated = sum(section["recall"]["generation_words"] for section in trial["sections"] if section["recall"])
-    return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"], is_control)
+    counts = (trial["matched_words"], trial["book_words"], generated, trial["longest_block"])
+    return figures.Recall(label, *counts, is_control)
 
 
 def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
@@ -564,7 +530,7 @@ def write(runs: Sequence[Path], out: Path) -> Written:
 def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[Drawing]:
     recalls = [_recall_of(label, audit.best) for audit, label in zip(audits, labels, strict=True)]
     if any(one.matched for one in recalls):
-        yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", recall_bars(recalls))
+        yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", figures.recall_bars(recalls))
 
 
 SECTION = Section(read, write)

@@ -267,8 +267,9 @@ def run_audit(
             client = JournalledClient(
                 responder, journal, budget, run_id=session.run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
             )
-            if run.options.tests_a_safeguard and run.options.authorisation:
-                journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
+            if run.options.tests_a_safeguard:
+                statement, tries = run.options.authorisation, run.options.best_of_n
+                journal.append({"kind": "authorisation", "statement": statement, "best_of_n": tries})
             trials = tuple(audit_book(run.book.text, client, run.options))
             asked_for = () if trials[-1].is_cut_short else run.controls
             controls = tuple(audit_controls(asked_for, client, run.options, trials))
