@@ -47,12 +47,12 @@ class PocketPlan:
     people_per_level: int
     editions: int
     """Passages scanned in a wording that differs by `edition_changes` small changes from the one trained on."""
-    edition_copies: int
     prose_controls: int
     people_controls: int
     background_prose: int
     background_people: int
     vocabulary_size: int
+    edition_copies: int = 64
     edition_changes: int = 3
     most_edition_edits: int = 4
     """The suffixes of the two wordings differ by at least 1 and at most this many token edits."""
@@ -73,7 +73,6 @@ POCKET = PocketPlan(
     prose_per_level=12,
     people_per_level=3,
     editions=12,
-    edition_copies=64,
     prose_controls=24,
     people_controls=6,
     background_prose=300,
@@ -88,7 +87,6 @@ TINY = PocketPlan(
     prose_per_level=2,
     people_per_level=0,
     editions=1,
-    edition_copies=64,
     prose_controls=4,
     people_controls=0,
     background_prose=24,

@@ -179,13 +179,7 @@ def _trial(
         sections.append(audit)
         if audit.stop is Stop.CEILING:
             break
-    return TrialFinding(
-        number=number,
-        repetition=repetition,
-        settings=settings,
-        book_words=len(normalised_words(book).words),
-        sections=tuple(sections),
-    )
+    return TrialFinding(number, repetition, settings, len(normalised_words(book).words), tuple(sections))
 
 
 def _null_measures(control: str, trials: Sequence[TrialFinding], options: AuditOptions) -> Iterator[dict[str, Any]]:
