@@ -26,7 +26,7 @@ from byrote.longform.passages import (
     render_page,
 )
 from byrote.longform.recall import RecallResult, longest_common_run
-from byrote.longform.run import BOOK, AuditFolder, closest_name, generation_name, read_audit
+from byrote.longform.run import BOOK, AuditFolder, generation_name, read_audit
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures import longform as figures
 from byrote.report.figures.style import save_bytes
@@ -313,7 +313,7 @@ def _failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[d
     """Sections whose phase 1 failed: the target beside the answer that came closest."""
     for number, section in enumerate(trial["sections"]):
         if section["recall"] is None:
-            answer = audit.text(closest_name(trial["trial"], number))
+            answer = audit.text(generation_name(trial["trial"], number, is_closest=True))
             words = section["target"].split()
             yield {
                 "name": section["name"],

@@ -314,13 +314,9 @@ def _manifest(run: AuditRun, result: AuditResult, journal: AuditJournal, *, seco
     }
 
 
-def generation_name(trial: int, section: int) -> str:
-    return f"generations/trial-{trial:03d}-section-{section:03d}.txt"
-
-
-def closest_name(trial: int, section: int) -> str:
-    """The file of the best answer of a failed phase 1."""
-    return f"generations/trial-{trial:03d}-section-{section:03d}-closest.txt"
+def generation_name(trial: int, section: int, *, is_closest: bool = False) -> str:
+    """The file of a generation; `is_closest`: of the best answer of a failed phase 1."""
+    return f"generations/trial-{trial:03d}-section-{section:03d}{'-closest' if is_closest else ''}.txt"
 
 
 def _control_name(number: int) -> str:
@@ -331,10 +327,9 @@ def _section_texts(trials: Iterable[TrialFinding]) -> Iterator[tuple[str, str]]:
     """The file of every section, and its text."""
     for trial in trials:
         for number, section in enumerate(trial.sections):
-            if section.recall is None:
-                yield closest_name(trial.number, number), section.closest
-            else:
-                yield generation_name(trial.number, number), section.generation
+            failed = section.recall is None
+            text = section.closest if failed else section.generation
+            yield generation_name(trial.number, number, is_closest=failed), text
 
 
 @dataclass(frozen=True, repr=False)

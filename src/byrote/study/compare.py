@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 
 from byrote.report.analysis.rates import places_of, split_rows
 from byrote.stats.compare import Comparison, compare_rates
-from byrote.stats.population import Flags, Population
+from byrote.stats.population import Flags, Floats, Integers, Population
 from byrote.study.plan import Axis
 from byrote.study.run import MeasuredCell, StudyView
 from byrote.types import Split
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Spans(NamedTuple):

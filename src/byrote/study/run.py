@@ -6,7 +6,7 @@ A study as it is read: its plan and every finished cell as a run. An unfinished 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from byrote.longform.run import perform_audit
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
 from byrote.prior.options import PriorConfig
-from byrote.prior.run import prior_to_folder
+from byrote.prior.run import Say, prior_to_folder
 from byrote.progress import Progress, SilentProgress
 from byrote.report.analysis.rates import CriterionRate, rates_by_criterion
 from byrote.report.view import RunView, load_view
@@ -166,7 +166,6 @@ CELL_COLUMNS: Schema = (
     Column("manifest_sha256", "text", is_required=True),
 )
 """`window_id` is the cell's name. Audits have neither windows nor token evaluations."""
-Say = Callable[[str], None]
 
 
 def run_study(
