@@ -7,8 +7,6 @@ RUN/generations/       the text each section gave
 RUN/findings.json      phase 1, stop reason and nv-recall of every trial, section and control
 RUN/manifest.json      written last: configuration, hashes, versions, costs, authorisation
 RUN/report/            the exhibit, written afterwards (`report`): a page, and one file with everything and its hashes
-
-`run_audit` makes such a folder, `read_audit` reads a finished one, and `check_audit` works its numbers out again.
 """
 
 import json
