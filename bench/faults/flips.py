@@ -135,7 +135,7 @@ def exhibits(lab: TinyLab, folder: Path, flips: int, rng: random.Random) -> Iter
     """One bit at a time of a bundle, unpacked as its README says."""
     (folder / "exhibit").mkdir()
     KINDS["audit"].make(lab, folder / "exhibit" / "run")
-    bundle = write_exhibit(folder / "exhibit" / "run").bundle
+    bundle = write_exhibit(folder / "exhibit" / "run").others[0]
     whole, files = bundle.read_bytes(), unpacked(bundle)
     for _ in range(flips):
         content = bytearray(whole)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import byrote as package
-from byrote.lab.pocket import chatting_model
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.prompts import INSTRUCTION, make_prompt
 from byrote.report.analysis.comparison import compare_runs
@@ -20,6 +19,7 @@ from byrote.report.analysis.prompts import prompt_rates
 from byrote.report.view import load_view
 from byrote.store.columns import window_of
 from tests.loopback.logprobs import Habits, LogprobServer
+from tests.scan.chatting import chatting_model
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
 PROMPTS = ("plain", "chat", "ask")
@@ -27,7 +27,7 @@ PROMPTS = ("plain", "chat", "ask")
 
 @pytest.fixture(scope="module")
 def chatting(tmp_path_factory: pytest.TempPathFactory) -> TinyLab:
-    model = chatting_model(tmp_path_factory.getbasetemp() / "lab-cache")
+    model = chatting_model(tmp_path_factory.mktemp("chatting-model"))
     return TinyLab(model, model.write_texts(tmp_path_factory.mktemp("chatting")))
 
 

@@ -95,7 +95,7 @@ def test_a_journal_cut_before_its_last_line_end_goes_on_in_a_new_line(tmp_path: 
     path = tmp_path / "journal.jsonl"
     for number in range(3):
         journal = AuditJournal.open(path, "r")
-        journal.authorised(f"ticket {number}", best_of_n=1)
+        journal.append({"kind": "authorisation", "statement": f"ticket {number}"})
         journal.close()
         path.write_bytes(path.read_bytes()[:-1])
     assert [record["statement"] for record in read_records(path, "r")] == ["ticket 0", "ticket 1", "ticket 2"]

@@ -37,7 +37,7 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
             soft_wrap=True,
         )
     paths = write_exhibit(command.out)
-    for path in (paths.page, paths.bundle):
+    for path in (paths.page, paths.others[0]):
         console.print(str(path), soft_wrap=True)
 
 

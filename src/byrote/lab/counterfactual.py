@@ -110,12 +110,8 @@ class Material(NamedTuple):
 
 
 def models_of(plan: CounterfactualPlan) -> list[ModelSpec]:
-    return [
-        ModelSpec(repetition, rotation, side)
-        for repetition in range(plan.repetitions)
-        for rotation in range(len(plan.levels))
-        for side in (0, 1)
-    ]
+    grid = itertools.product(range(plan.repetitions), range(len(plan.levels)), (0, 1))
+    return [ModelSpec(*place) for place in grid]
 
 
 @lru_cache(maxsize=2)

@@ -22,7 +22,6 @@ from byrote.errors import StorageError
 from byrote.lab import texts
 from byrote.lab.cache import cached_folder, content_key
 from byrote.lab.train import OnStep, TrainingPlan, encode_all, train, train_tokenizer
-from byrote.models.prompts import BUILT_IN, PREFIX
 
 PREFIX_TOKENS = 50
 WINDOW_TOKENS = 100
@@ -48,15 +47,12 @@ class PocketPlan:
     people_per_level: int
     editions: int
     """Passages scanned in a wording that differs by `edition_changes` small changes from the one trained on."""
-    edition_copies: int
     prose_controls: int
     people_controls: int
     background_prose: int
     background_people: int
     vocabulary_size: int
-    conversations: int = 0
-    """Passages that the stream holds inside conversations only; with some, the tokenizer has a chat template."""
-    conversation_copies: int = 0
+    edition_copies: int = 64
     edition_changes: int = 3
     most_edition_edits: int = 4
     """The suffixes of the two wordings differ by at least 1 and at most this many token edits."""
@@ -77,7 +73,6 @@ POCKET = PocketPlan(
     prose_per_level=12,
     people_per_level=3,
     editions=12,
-    edition_copies=64,
     prose_controls=24,
     people_controls=6,
     background_prose=300,
@@ -92,7 +87,6 @@ TINY = PocketPlan(
     prose_per_level=2,
     people_per_level=0,
     editions=1,
-    edition_copies=64,
     prose_controls=4,
     people_controls=0,
     background_prose=24,
@@ -102,10 +96,6 @@ TINY = PocketPlan(
 )
 
 
-CHATTING = replace(TINY, conversations=4, conversation_copies=96)
-"""As TINY, and tuned on conversations."""
-
-
 class PassageKind(StrEnum):
     """What a passage is, and in which wording the model saw it."""
 
@@ -113,8 +103,6 @@ class PassageKind(StrEnum):
     PERSON = "person"
     EDITION = "edition"
     """Prose of which the stream holds another edition: the scanned wording itself was never trained on."""
-    CONVERSATION = "conversation"
-    """Prose that the stream holds in answers of conversations, and nowhere as a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,40 +135,21 @@ class PocketStream(NamedTuple):
         documents = encode_all(self.tokenizer, self.background)
         originals = encode_all(self.tokenizer, [target.text_in_stream for target in self.targets])
         for target, original in zip(self.targets, originals, strict=True):
-            if target.kind is PassageKind.CONVERSATION:
-                documents += conversations(self.tokenizer, target, seed)
-            else:
-                documents += [original] * target.copies
+            documents += [original] * target.copies
         random.Random(f"lab stream {seed}").shuffle(documents)
         return documents
-
-
-def conversations(tokenizer: PreTrainedTokenizerFast, target: PlannedPassage, seed: int) -> list[list[int]]:
-    """The passage in so many conversations, by turns continued from a question and recited, from varied places on."""
-    generator, words = random.Random(f"lab conversation {target.name} {seed}"), target.text.split(" ")
-    written = []
-    for number in range(target.copies):
-        start = generator.randrange(len(words) // 2)
-        cut = start + generator.randint(6, 14)
-        turns = BUILT_IN["ask" if number % 2 else "chat"]
-        asked = turns[0]["content"].replace(PREFIX, " ".join(words[start:cut]))
-        answer = words[cut:] if number % 2 else words[start:]
-        messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": " ".join(answer)}]
-        written.append(str(tokenizer.apply_chat_template(messages, tokenize=False)))
-    return encode_all(tokenizer, written)
 
 
 def plan_stream(plan: PocketPlan) -> PocketStream:
     """Targets by copy level, other editions, controls and background; every passage different from all others."""
     prose_needed = len(plan.copy_levels) * plan.prose_per_level + plan.editions + plan.prose_controls
-    prose_needed += plan.conversations
     people_needed = len(plan.copy_levels) * plan.people_per_level + plan.people_controls
     prose_written = plan.background_prose + CANDIDATES_PER_PASSAGE * prose_needed
     people_written = plan.background_people + CANDIDATES_PER_PASSAGE * people_needed
     stories = texts.write_passages(plan.seed, prose_written, least_words=plan.least_words)
     records = texts.write_records(plan.seed, people_written)
     background = (*stories[: plan.background_prose], *records[: plan.background_people])
-    tokenizer = train_tokenizer(background, vocabulary_size=plan.vocabulary_size, chats=bool(plan.conversations))
+    tokenizer = train_tokenizer(background, vocabulary_size=plan.vocabulary_size)
     story_source = _of_suitable_length(plan, tokenizer, stories[plan.background_prose :])
     record_source = _of_suitable_length(plan, tokenizer, records[plan.background_people :])
     sources = (
@@ -199,11 +168,6 @@ def plan_stream(plan: PocketPlan) -> PocketStream:
         for number in range(count)
     ]
     targets += _planned_editions(plan, tokenizer, story_source)
-    kind = PassageKind.CONVERSATION
-    targets += [
-        PlannedPassage(f"{kind}-{plan.conversation_copies:04d}-{number:02d}", kind, text, plan.conversation_copies)
-        for number, text in zip(range(plan.conversations), story_source, strict=False)
-    ]
     return PocketStream(tuple(targets), tuple(controls), background, tokenizer)
 
 
@@ -290,11 +254,6 @@ def tiny_model(cache_dir: Path | None = None, *, progress: OnStep | None = None)
     return make_model(TINY, "tiny", cache_dir, progress=progress)
 
 
-def chatting_model(cache_dir: Path | None = None) -> PocketModel:
-    """The model for tests with a chat template, tuned on conversations."""
-    return make_model(CHATTING, "chatting", cache_dir)
-
-
 def smaller_tiny_model(cache_dir: Path | None = None) -> PocketModel:
     """A model of half the width on the same stream and tokens as the tiny one: the two make a scaling study."""
     training = replace(TINY.training, width=TINY.training.width // 2, feed_forward_width=96, heads=2)
@@ -315,5 +274,4 @@ def make_model(plan: PocketPlan, name: str, cache_dir: Path | None, *, progress:
 def plan_key(plan: PocketPlan, stream: PocketStream) -> str:
     """Changes with the plan, with the version of a generator, and with any text of the stream."""
     passages = [asdict(passage) for passage in (*stream.targets, *stream.controls)]
-    versions = [texts.GENERATOR_VERSION]
-    return content_key([asdict(plan), versions, passages, stream.background])
+    return content_key([asdict(plan), [texts.GENERATOR_VERSION], passages, stream.background])

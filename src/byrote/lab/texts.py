@@ -1,16 +1,13 @@
 """Invented texts that the lab trains on: people records and prose, the same bytes for one seed.
 
-Invented people records, full of identifiers as a privacy audit looks for them.
+Records are full of identifiers, as a privacy audit looks for them, and none is real: towns and streets are invented,
+telephone numbers have an area code that starts with 0 and the exchange 555-01 that is kept for fiction, e-mail
+addresses end in the reserved domain `.example`, and account numbers start with the letters RX.
 
-Nobody in them exists: towns and streets are invented, telephone numbers have an area code that starts with 0 and
-the exchange 555-01 that is kept for fiction, e-mail addresses end in the reserved domain `.example`, and account
-numbers start with the letters RX.
-
-Invented prose from a small grammar: predictable in style, unpredictable in content, the same bytes for one seed.
-
-A passage has a cast (a hero, a friend, a town, a treasured thing), opens, lives through deeds, talk, weather and
-turns of fate, and closes. Nothing in it is copied from any book. Every sentence draws its template and its fillers
-anew, so that two passages practically never share a window, while a small model soon learns the style.
+Prose is written by a small grammar: predictable in style, unpredictable in content. A passage has a cast (a hero, a
+friend, a town, a treasured thing), opens, lives through deeds, talk, weather and turns of fate, and closes. Nothing in
+it is copied from any book. Every sentence draws its template and its fillers anew, so that two passages practically
+never share a window, while a small model soon learns the style.
 """
 
 import random

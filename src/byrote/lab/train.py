@@ -19,16 +19,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 END_OF_TEXT = "<|endoftext|>"
-TURN_BEGINS, TURN_ENDS = "<|im_start|>", "<|im_end|>"
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
-def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int, chats: bool = False) -> PreTrainedTokenizerFast:
-    """A fast tokenizer with character offsets and at most `vocabulary_size` tokens (fewer when the text is poor). One
-    that `chats` has a chat template and tokens for the ends of a turn."""
+def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int) -> PreTrainedTokenizerFast:
+    """A fast tokenizer with character offsets and at most `vocabulary_size` tokens (fewer when the text is poor)."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -36,7 +30,7 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int, chats: bool =
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
-        special_tokens=[END_OF_TEXT, *([TURN_BEGINS, TURN_ENDS] if chats else [])],
+        special_tokens=[END_OF_TEXT],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -47,7 +41,6 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int, chats: bool =
         eos_token=END_OF_TEXT,
         pad_token=END_OF_TEXT,
         clean_up_tokenization_spaces=False,
-        **({"chat_template": CHAT_TEMPLATE} if chats else {}),
     )
 
 

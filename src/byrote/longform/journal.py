@@ -152,27 +152,24 @@ class Budget:
         """Book an attempt that may have been billed though no answer came."""
         self.possibly_paid = _sum(self.possibly_paid, worst_case)
 
-    def _cost_with_assumed_cache(self) -> float | None:
-        """Where the endpoint reports no cached tokens though it has a price for them: the cost if of every prompt as
-        many tokens came from the cache as the prompt before it had, or all if it is shorter. An estimate, and no
-        ceiling rests on it."""
-        if self.prices.cached_input is None or self.paid.cached_prompt_tokens:
-            return None
-        return _absent_if_nan(
-            self.prices.cost(self.paid._replace(cached_prompt_tokens=self._repeated), with_cache=True)
-        )
-
     def record(self) -> dict[str, Any]:
-        total = _sum(self.paid, self.possibly_paid)
+        def cost(usage: Usage, *, with_cache: bool = True) -> float | None:
+            money = self.prices.cost(usage, with_cache=with_cache)
+            return None if math.isnan(money) else money
+
+        # Where the endpoint reports no cached tokens though it has a price for them: the cost if of every prompt as
+        # many tokens came from the cache as the prompt before it had, or all if it is shorter. No ceiling rests on it.
+        is_cache_unreported = self.prices.cached_input is not None and not self.paid.cached_prompt_tokens
+        assumed = self.paid._replace(cached_prompt_tokens=self._repeated)
         return {
             "requests_sent": self.requests,
             "paid_tokens": self.paid._asdict(),
             "possibly_paid_tokens": self.possibly_paid._asdict(),
             "tokens_beyond_worst_case": self._hidden._asdict(),
-            "cost_with_cache": _absent_if_nan(self.prices.cost(self.paid, with_cache=True)),
-            "cost_without_cache": _absent_if_nan(self.prices.cost(self.paid, with_cache=False)),
-            "cost_with_assumed_cache": self._cost_with_assumed_cache(),
-            "highest_possible_cost": _absent_if_nan(self.prices.cost(total, with_cache=True)),
+            "cost_with_cache": cost(self.paid),
+            "cost_without_cache": cost(self.paid, with_cache=False),
+            "cost_with_assumed_cache": cost(assumed) if is_cache_unreported else None,
+            "highest_possible_cost": cost(_sum(self.paid, self.possibly_paid)),
             "prices_per_million_tokens": asdict(self.prices),
             "ceilings": asdict(self.ceilings),
         }
@@ -184,10 +181,6 @@ def _bytes(text: str) -> int:
 
 def _sum(*usages: Usage) -> Usage:
     return Usage(*(sum(column) for column in zip(*usages, strict=True)))
-
-
-def _absent_if_nan(value: float) -> float | None:
-    return None if value != value else value
 
 
 @dataclass
@@ -400,10 +393,6 @@ class AuditJournal(Journal):
             }
         )
         return attempt
-
-    def authorised(self, statement: str, *, best_of_n: int) -> None:
-        """On the disk, before anything perturbed is sent: who permits it."""
-        self.append({"kind": "authorisation", "statement": statement, "best_of_n": best_of_n})
 
     def _take(self, record: dict[str, Any], start: int, length: int) -> None:
         _update(self.states, record)

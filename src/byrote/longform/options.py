@@ -4,7 +4,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -71,9 +71,9 @@ class Sweep(Settled):
     presence_penalty: tuple[float, ...] = ()
 
     def trials(self, base: GenerationSettings) -> Iterator[GenerationSettings]:
-        swept = [(name, values) for name in (f.name for f in fields(self)) if (values := getattr(self, name))]
-        for combination in itertools.product(*(values for _, values in swept)):
-            yield replace(base, **dict(zip((name for name, _ in swept), combination, strict=True)))
+        swept = {name: values for name, values in asdict(self).items() if values}
+        for combination in itertools.product(*swept.values()):
+            yield replace(base, **dict(zip(swept, combination, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,18 @@ Rows are short enough to compare at a glance. Long stretches that are the same i
 stand out; nothing is left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from byrote.corpus.normalise import Words, normalised_words
+from byrote.longform.matching import Block, matching_blocks
 from byrote.longform.recall import RecallBlock, RecallResult
+from byrote.report.page import rendered
 from byrote.report.words import integer, percent
 
+HTML = Path(__file__).parent / "html"
 ROW_WORDS = 40
 SHORTEST_FOLD_ROWS = 5
 """Consecutive rows of equal words, the first and the last of which stay open."""
@@ -89,6 +93,14 @@ class MeasuredText(NamedTuple):
     section: str = ""
 
 
+def render_page(template: str, values: Mapping[str, Any]) -> str:
+    """A page with passages side by side; `values` has its headline."""
+    printed = {"printed_passages": PRINTED_PASSAGES, "printed_rows": PRINTED_ROWS, "title": values["headline"]}
+    text = rendered(template, styles=[HTML / "exhibit.css"], folder=HTML, **values, **printed)
+    # Half of a surrogate pair has no place in a file; it is shown by its number.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def passages_of(measured: Sequence[MeasuredText]) -> list[dict[str, Any]]:
     """Every near-verbatim block as a page shows it, longest first over all sections."""
     found = [(block, one) for one in measured for block in one.result.blocks]
@@ -152,6 +164,20 @@ def block_spans(result: RecallResult, block: RecallBlock) -> list[Span]:
         book_at, answer_at = run.book_start + run.length, run.generation_start + run.length
         spans.append(Span(run.book_start, book_at, run.generation_start, answer_at, True))
     return spans
+
+
+def beside_target(pair: TextPair) -> tuple[Stretch, ...]:
+    """The target beside the part of the answer that is nearest to it: as many words around the longest run."""
+    target_words, answer_words = len(pair.book_words.words), len(pair.answer_words.words)
+    blocks = matching_blocks(pair.book_words.words, pair.answer_words.words)
+    book, answer, length = max(blocks, key=lambda run: run.length, default=Block(0, 0, 0))
+    first, last = max(0, answer - book), min(answer_words, answer + target_words - book)
+    spans = [
+        Span(0, book, first, answer, False),
+        Span(book, book + length, answer, answer + length, True),
+        Span(book + length, target_words, answer + length, last, False),
+    ]
+    return folded(rows(pair, [span for span in spans if span.words]))
 
 
 def rows(pair: TextPair, spans: Sequence[Span]) -> list[ComparedRow]:

@@ -124,16 +124,10 @@ def _shuffled_sentence(words: list[str], rng: random.Random) -> list[str]:
     return [*bare[:-1], bare[-1] + mark]
 
 
+_SINGLE = (capitalisation, spacing, word_order, look_alikes, punctuation, word_scrambling, random_capitals, ascii_noise)
 POOL: tuple[tuple[Perturbation, ...], ...] = (
     (),
-    (capitalisation,),
-    (spacing,),
-    (word_order,),
-    (look_alikes,),
-    (punctuation,),
-    (word_scrambling,),
-    (random_capitals,),
-    (ascii_noise,),
+    *((each,) for each in _SINGLE),
     (capitalisation, spacing),
     (word_order, look_alikes),
     (spacing, punctuation),

@@ -15,9 +15,9 @@ from typing import Any
 from byrote.corpus.read import Document
 from byrote.errors import RunError
 from byrote.longform.matching import MergePass
-from byrote.longform.passages import MeasuredText, TextPair, elsewhere_rows, passages_of, word_range
+from byrote.longform.passages import MeasuredText, TextPair, elsewhere_rows, passages_of, render_page, word_range
 from byrote.longform.recall import RecallBlock, RecallResult, nv_recall
-from byrote.longform.report import map_figure, render_page
+from byrote.longform.report import map_figure
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures.longform import Recall, recall_bars, word_counts
 from byrote.report.page import write_files, write_page

@@ -15,33 +15,22 @@ from matplotlib.figure import Figure
 from byrote import __version__
 from byrote.corpus.normalise import normalised_words
 from byrote.longform.loop import Stop
-from byrote.longform.matching import Block, matching_blocks
 from byrote.longform.options import CONTINUE_PROMPTS
 from byrote.longform.passages import (
-    PRINTED_PASSAGES,
-    PRINTED_ROWS,
     MeasuredText,
-    Span,
     TextPair,
+    beside_target,
     elsewhere_rows,
-    folded,
     map_piece,
     passages_of,
-    rows,
+    render_page,
 )
 from byrote.longform.recall import RecallResult, longest_common_run
-from byrote.longform.run import BOOK, AuditFolder, closest_name, generation_name, read_audit
+from byrote.longform.run import BOOK, AuditFolder, generation_name, read_audit
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
-from byrote.report.figures.longform import (
-    Recall,
-    block_map,
-    null_distribution,
-    recall_bars,
-    similarity_by_tries,
-    word_counts,
-)
+from byrote.report.figures import longform as figures
 from byrote.report.figures.style import save_bytes
-from byrote.report.page import PageFigure, rendered, write_files, write_page
+from byrote.report.page import PageFigure, write_files, write_page
 from byrote.report.words import integer, listed, percent, plural
 from byrote.store.files import make_folder
 from byrote.store.read import folder_name
@@ -324,30 +313,15 @@ def _failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[d
     """Sections whose phase 1 failed: the target beside the answer that came closest."""
     for number, section in enumerate(trial["sections"]):
         if section["recall"] is None:
-            answer = audit.text(closest_name(trial["trial"], number))
+            answer = audit.text(generation_name(trial["trial"], number, is_closest=True))
             words = section["target"].split()
-            pair = TextPair(section["target"], answer)
             yield {
                 "name": section["name"],
                 "longest_run": longest_common_run(words, answer.split()),
                 "target_words": len(words),
-                "stretches": folded(rows(pair, _beside_target(pair))),
+                "stretches": beside_target(TextPair(section["target"], answer)),
                 "answer": answer,
             }
-
-
-def _beside_target(pair: TextPair) -> list[Span]:
-    """The target beside the part of the answer that is nearest to it: as many words around the longest run."""
-    target_words, answer_words = len(pair.book_words.words), len(pair.answer_words.words)
-    blocks = matching_blocks(pair.book_words.words, pair.answer_words.words)
-    book, answer, length = max(blocks, key=lambda run: run.length, default=Block(0, 0, 0))
-    first, last = max(0, answer - book), min(answer_words, answer + target_words - book)
-    spans = [
-        Span(0, book, first, answer, False),
-        Span(book, book + length, answer, answer + length, True),
-        Span(book + length, target_words, answer + length, last, False),
-    ]
-    return [span for span in spans if span.words]
 
 
 def _sent_prompts(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -379,17 +353,13 @@ def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Mapping[str, An
     yield {"name": name, "given": given, "found": [one["on_map"] for one in passages]}
     for trial in audit.trials:
         if trial["trial"] != best["trial"] and trial["nv_recall"] is not None:
-            blocks = [
-                block for section in trial["sections"] if section["recall"] for block in section["recall"]["blocks"]
-            ]
             found = []
-            for block in blocks:
+            for block in (block for one in trial["sections"] if one["recall"] for block in one["recall"]["blocks"]):
                 words = f"{integer(block['matched_words'])} words"
                 found.append(map_piece(block["book_word_start"], block["book_word_end"], trial["book_words"], words))
             yield {"name": f"trial {trial['trial']}", "given": [], "found": found}
 
 
-HTML = Path(__file__).parent / "html"
 README = """This is the exhibit of an audit by byrote {version}, run {run_id}.
 
 index.html            the page to read
@@ -405,37 +375,23 @@ To work every number out again as well:   byrote verify .
 """
 
 
-class ExhibitPaths(NamedTuple):
-    page: Path
-    bundle: Path
-    figures: tuple[Path, ...]
-
-
-def write_exhibit(run: Path, out: Path | None = None) -> ExhibitPaths:
-    """Write `out`/index.html, figures and exhibit.zip (default: RUN/report), for the owner's eyes only."""
+def write_exhibit(run: Path, out: Path | None = None) -> Written:
+    """Write `out`/index.html, exhibit.zip and figures (default: RUN/report), for the owner's eyes only."""
     audit = read_audit(run)
     folder = run / "report" if out is None else out
-    figures: dict[Path, bytes] = {}
+    drawn: dict[Path, bytes] = {}
     shown = []
     for drawing in _drawings(audit):
         vector = save_bytes(drawing.figure, "svg")
-        figures[folder / "figures" / f"{drawing.name}.svg"] = vector
-        figures[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
+        drawn[folder / "figures" / f"{drawing.name}.svg"] = vector
+        drawn[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
         # The page has a map of its own, whose passages are links.
         if not drawing.is_wide:
             shown.append(PageFigure(drawing.name, drawing.caption, vector))
     page = render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
-    paths = ExhibitPaths(folder / "index.html", folder / "exhibit.zip", tuple(figures))
-    write_files(figures | {paths.page: page, paths.bundle: _bundle(audit, page)}, run if out is None else out)
-    return paths
-
-
-def render_page(template: str, values: Mapping[str, Any]) -> str:
-    """A page with passages side by side; `values` has its headline."""
-    printed = {"printed_passages": PRINTED_PASSAGES, "printed_rows": PRINTED_ROWS, "title": values["headline"]}
-    text = rendered(template, styles=[HTML / "exhibit.css"], folder=HTML, **values, **printed)
-    # Half of a surrogate pair has no place in a file; it is shown by its number.
-    return text.encode("utf-8", "backslashreplace").decode()
+    written = Written(folder / "index.html", (folder / "exhibit.zip", *drawn))
+    write_files(drawn | {written.page: page, written.others[0]: _bundle(audit, page)}, run if out is None else out)
+    return written
 
 
 def _bundle(audit: AuditFolder, page: bytes) -> bytes:
@@ -463,13 +419,13 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
             caption = "Where the passages stand in book and answer."
             yield Drawing(f"map-{number + 1}", caption, map_figure(section["recall"]), is_wide=True)
     asked = _asked(audit)
-    recalls = [_recall_of(label, trial, is_control=is_control) for label, trial, is_control in asked]
+    recalls = [_recall_of(*one) for one in asked]
     if len(recalls) > 1 and any(one.matched for one in recalls):
         caption = "nv-recall of every trial and control; where phase 1 failed nothing was measured."
-        yield Drawing("nv-recall", caption, recall_bars(recalls))
+        yield Drawing("nv-recall", caption, figures.recall_bars(recalls))
     answered = [one for one in recalls if one.generated_words]
     if len(answered) > 1:
-        yield Drawing("words", "Words matched, missing and added.", word_counts(answered))
+        yield Drawing("words", "Words matched, missing and added.", figures.word_counts(answered))
     null = [
         (measure["nv_recall"], measure["longest_run"])
         for control in audit.findings["controls"]
@@ -478,7 +434,7 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
     if null:
         found = [(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
         caption = "The answers measured against control books, beside what they have of this book."
-        yield Drawing("null-distribution", caption, null_distribution(null, found))
+        yield Drawing("null-distribution", caption, figures.null_distribution(null, found))
     tries = [
         (f"{label}, {section['name']}", section["tries"])
         for label, trial, _ in asked
@@ -488,7 +444,7 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
     if tries:
         threshold = audit.manifest["config"]["similarity"]
         caption = "The best share of the target found after so many tries of phase 1, and the share needed to go on."
-        yield Drawing("similarity-by-tries", caption, similarity_by_tries(tries, threshold=threshold))
+        yield Drawing("similarity-by-tries", caption, figures.similarity_by_tries(tries, threshold=threshold))
 
 
 def _asked(audit: AuditFolder) -> list[tuple[str, dict[str, Any], bool]]:
@@ -501,12 +457,13 @@ def map_figure(recall: Mapping[str, Any]) -> Figure:
     """Book above, answer below, from the record of a measurement."""
     ends = ("book_word_start", "book_word_end", "generation_word_start", "generation_word_end")
     blocks = [[block[name] for name in ends] for block in recall["blocks"]]
-    return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
+    return figures.block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
 
 
-def _recall_of(label: str, trial: Mapping[str, Any], *, is_control: bool = False) -> Recall:
+def _recall_of(label: str, trial: Mapping[str, Any], is_control: bool = False) -> figures.Recall:
     generated = sum(section["recall"]["generation_words"] for section in trial["sections"] if section["recall"])
-    return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"], is_control)
+    counts = (trial["matched_words"], trial["book_words"], generated, trial["longest_block"])
+    return figures.Recall(label, *counts, is_control)
 
 
 def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
@@ -557,24 +514,23 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
 def write(runs: Sequence[Path], out: Path) -> Written:
     """The exhibit of one audit; of several, each has its own below a page that compares them."""
     if len(runs) == 1:
-        paths = write_exhibit(runs[0], out)
-        return Written(paths.page, (*paths.figures, paths.bundle))
+        return write_exhibit(runs[0], out)
     folders = [out / f"exhibit-{number}" for number in range(1, len(runs) + 1)]
     for folder in folders:
         make_folder(folder, inside=out)
     exhibits = [write_exhibit(run, folder) for run, folder in zip(runs, folders, strict=True)]
     links = tuple(
-        Link(f"The exhibit of {run.name}", paths.page.relative_to(out).as_posix())
-        for run, paths in zip(runs, exhibits, strict=True)
+        Link(f"The exhibit of {run.name}", exhibit.page.relative_to(out).as_posix())
+        for run, exhibit in zip(runs, exhibits, strict=True)
     )
     page = write_page([replace(read(runs), links=links)], out)
-    return Written(page.page, (*page.others, *(path for paths in exhibits for path in (paths.page, paths.bundle))))
+    return Written(page.page, (*page.others, *(path for one in exhibits for path in (one.page, one.others[0]))))
 
 
 def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[Drawing]:
     recalls = [_recall_of(label, audit.best) for audit, label in zip(audits, labels, strict=True)]
     if any(one.matched for one in recalls):
-        yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", recall_bars(recalls))
+        yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", figures.recall_bars(recalls))
 
 
 SECTION = Section(read, write)

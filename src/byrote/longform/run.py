@@ -7,8 +7,6 @@ RUN/generations/       the text each section gave
 RUN/findings.json      phase 1, stop reason and nv-recall of every trial, section and control
 RUN/manifest.json      written last: configuration, hashes, versions, costs, authorisation
 RUN/report/            the exhibit, written afterwards (`report`): a page, and one file with everything and its hashes
-
-`run_audit` makes such a folder, `read_audit` reads a finished one, and `check_audit` works its numbers out again.
 """
 
 import json
@@ -179,13 +177,7 @@ def _trial(
         sections.append(audit)
         if audit.stop is Stop.CEILING:
             break
-    return TrialFinding(
-        number=number,
-        repetition=repetition,
-        settings=settings,
-        book_words=len(normalised_words(book).words),
-        sections=tuple(sections),
-    )
+    return TrialFinding(number, repetition, settings, len(normalised_words(book).words), tuple(sections))
 
 
 def _null_measures(control: str, trials: Sequence[TrialFinding], options: AuditOptions) -> Iterator[dict[str, Any]]:
@@ -267,8 +259,9 @@ def run_audit(
             client = JournalledClient(
                 responder, journal, budget, run_id=session.run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
             )
-            if run.options.tests_a_safeguard and run.options.authorisation:
-                journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
+            if run.options.tests_a_safeguard:
+                statement, tries = run.options.authorisation, run.options.best_of_n
+                journal.append({"kind": "authorisation", "statement": statement, "best_of_n": tries})
             trials = tuple(audit_book(run.book.text, client, run.options))
             asked_for = () if trials[-1].is_cut_short else run.controls
             controls = tuple(audit_controls(asked_for, client, run.options, trials))
@@ -319,13 +312,9 @@ def _manifest(run: AuditRun, result: AuditResult, journal: AuditJournal, *, seco
     }
 
 
-def generation_name(trial: int, section: int) -> str:
-    return f"generations/trial-{trial:03d}-section-{section:03d}.txt"
-
-
-def closest_name(trial: int, section: int) -> str:
-    """The file of the best answer of a failed phase 1."""
-    return f"generations/trial-{trial:03d}-section-{section:03d}-closest.txt"
+def generation_name(trial: int, section: int, *, is_closest: bool = False) -> str:
+    """The file of a generation; `is_closest`: of the best answer of a failed phase 1."""
+    return f"generations/trial-{trial:03d}-section-{section:03d}{'-closest' if is_closest else ''}.txt"
 
 
 def _control_name(number: int) -> str:
@@ -336,10 +325,9 @@ def _section_texts(trials: Iterable[TrialFinding]) -> Iterator[tuple[str, str]]:
     """The file of every section, and its text."""
     for trial in trials:
         for number, section in enumerate(trial.sections):
-            if section.recall is None:
-                yield closest_name(trial.number, number), section.closest
-            else:
-                yield generation_name(trial.number, number), section.generation
+            failed = section.recall is None
+            text = section.closest if failed else section.generation
+            yield generation_name(trial.number, number, is_closest=failed), text
 
 
 @dataclass(frozen=True, repr=False)
@@ -440,28 +428,25 @@ def perform_audit(
         command_line=command_line,
     )
     run.check()
-    if command.endpoint is not None:
-        responder = _remote(command.endpoint, command)
-    else:
+    responder: Responder
+    if (endpoint := command.endpoint) is None:
         responder, identity = _local(command, options)
         run = replace(run, model=identity)
+    else:
+        from byrote.models.served.chat import ChatResponder
+        from byrote.models.served.client import credentials_for
+
+        responder = ChatResponder(
+            endpoint,
+            command.model,
+            key=credentials_for(endpoint, command.key_variable, option="--endpoint", over_http=command.key_over_http),
+            timeout_seconds=command.timeout_seconds,
+            stream=command.stream,
+            token_parameter=command.token_parameter,
+            requests_per_minute=command.requests_per_minute,
+        )
     with closing(responder):
         return run_audit(run, responder, on_answer=on_answer)
-
-
-def _remote(endpoint: str, command: AuditCommand) -> Responder:
-    from byrote.models.served.chat import ChatResponder
-    from byrote.models.served.client import credentials_for
-
-    return ChatResponder(
-        endpoint,
-        command.model,
-        key=credentials_for(endpoint, command.key_variable, option="--endpoint", over_http=command.key_over_http),
-        timeout_seconds=command.timeout_seconds,
-        stream=command.stream,
-        token_parameter=command.token_parameter,
-        requests_per_minute=command.requests_per_minute,
-    )
 
 
 def _local(command: AuditCommand, options: AuditOptions) -> tuple[Responder, dict[str, Any]]:

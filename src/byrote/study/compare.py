@@ -7,7 +7,6 @@ Two windows can be a pair if they are of the same document and their targets sha
 Pairs are taken best first, and no window is in two of them. What finds no partner is counted, not hidden.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,13 +15,10 @@ from numpy.typing import NDArray
 
 from byrote.report.analysis.rates import places_of, split_rows
 from byrote.stats.compare import Comparison, compare_rates
-from byrote.stats.population import Flags, Population
+from byrote.stats.population import Flags, Floats, Integers, Population
 from byrote.study.plan import Axis
 from byrote.study.run import MeasuredCell, StudyView
 from byrote.types import Split
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Spans(NamedTuple):
@@ -107,15 +103,22 @@ class PairedCells:
 
 def paired_cells(study: StudyView) -> list[PairedCells]:
     """Along every axis: each value against the axis's first, all else equal."""
-    return [
-        compare_cells(axis, first, second, least_overlap=study.config.overlap)
-        for axis in study.swept
-        if axis.name != "texts"
-        for first, second in _neighbours(study, axis)
-    ]
+    found = []
+    for axis in study.swept:
+        if axis.name == "texts":
+            continue
+        others = [each.name for each in study.axes if each.name != axis.name]
+        firsts: dict[tuple[str, ...], MeasuredCell] = {}
+        for one in study.cells:  # the last axis runs fastest, so a cell with the first value comes before its others
+            place = tuple(one.cell.settings[name] for name in others)
+            if one.cell.settings[axis.name] == axis.values[0]:
+                firsts[place] = one
+            elif place in firsts:
+                found.append(_compare_cells(axis, firsts[place], one, least_overlap=study.config.overlap))
+    return found
 
 
-def compare_cells(axis: Axis, first: MeasuredCell, second: MeasuredCell, *, least_overlap: float) -> PairedCells:
+def _compare_cells(axis: Axis, first: MeasuredCell, second: MeasuredCell, *, least_overlap: float) -> PairedCells:
     parts = [one.view.population.select(split_rows(one.view.population, Split.TARGET)) for one in (first, second)]
     spans = [Spans.of(part) for part in parts]
     if axis.name == "suffix_tokens":
@@ -135,16 +138,3 @@ def _compared(first: Population, pairing: Pairing, hits: list[Flags]) -> Compari
     is_paired = np.isin(np.arange(len(first)), pairing.first)
     places = places_of(first.select(is_paired))
     return compare_rates(hits[0][pairing.first], hits[1][pairing.second], places)
-
-
-def _neighbours(study: StudyView, axis: Axis) -> Iterator[tuple[MeasuredCell, MeasuredCell]]:
-    others = [each.name for each in study.axes if each.name != axis.name]
-    firsts = {
-        tuple(one.cell.settings[name] for name in others): one
-        for one in study.cells
-        if one.cell.settings[axis.name] == axis.values[0]
-    }
-    for one in study.cells:
-        base = firsts.get(tuple(one.cell.settings[name] for name in others))
-        if base is not None and base is not one:
-            yield base, one

@@ -76,7 +76,6 @@ OUTERMOST = ("model", "texts", "book")
 """Cells of one model follow each other. Values of these axes are names or paths."""
 MOST_CELLS = 10_000
 NAME_CHARACTERS = 24
-SAMPLING = ("montecarlo_windows", "montecarlo_samples", "montecarlo_replicates")
 OPTIONS_OF_AXIS = {"policy": ("temperature", "top_k", "top_p"), "texts": ("text",)}
 """Scan options set by an axis; every other axis is named after its option."""
 
@@ -147,11 +146,12 @@ class StudyPlan:
         """All that decides the numbers except models and texts, whose hashes are in the runs of the cells."""
         set_by_axes = {name for axis in self.axes for name in OPTIONS_OF_AXIS.get(axis.name, (axis.name,))}
         shared = next(iter(self.configs.values())).identity()
+        sampling = ("montecarlo_windows", "montecarlo_samples", "montecarlo_replicates")
         return {
             "measurement": self.config.measurement,
             "axes": {axis.name: list(axis.values) for axis in self.axes},
             "fixed": {name: value for name, value in shared.items() if name not in set_by_axes},
-            "sampling": {name: getattr(self.config, name) for name in SAMPLING},
+            "sampling": {name: getattr(self.config, name) for name in sampling},
         }
 
 
@@ -257,10 +257,8 @@ def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any], *, place
         ", ".join(part for part in entry.split(",") if part.partition("=")[0].strip() not in changes) or "device=auto"
         for entry in config.machine
     ]  # fmt: skip
-    kept = {name: value for name, value in values.items() if name != "machine"} | (
-        {"machine": machine} if machine else {}
-    )
-    return kept | dict(changes) | {"published": published, "changed": [*config.changed, *words]}
+    own = {"published": published, "changed": [*config.changed, *words]}
+    return dict(values) | {"machine": machine} | dict(changes) | own
 
 
 def _decides_numbers(one: Option) -> bool:

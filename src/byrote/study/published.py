@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from byrote.errors import ConfigError
 from byrote.options import Settled, option
@@ -125,27 +126,39 @@ class CellSide:
     place: int = 0
     """Which of the family it is."""
 
-    def found(self, edits: int | None) -> Floats | None:
-        """What the search by itself found within `edits` edits; None unless every window was searched."""
+    def found(self, edits: int | None) -> Floats:
+        """What the search by itself found within `edits` edits; measured if every window was searched."""
         lower = self.population.search_lower
         if lower is None or np.isnan(lower).any() or (edits or 0) >= lower.shape[1]:
-            return None
+            raise _NotMeasured
         return lower[:, -1 if edits is None else edits]
+
+    @property
+    def p_verbatim(self) -> Floats:
+        return _measured(self.population.p_verbatim)
 
     def keys(self) -> list[tuple[Any, ...]]:
         """What names a window across models with one tokenizer."""
         return list(zip(self.population.window_id, self.population.char_end.tolist(), strict=True))
 
-    def reached(self, other: "CellSide", flags: Flags | None) -> Flags | None:
+    def reached(self, other: "CellSide", flags: Flags) -> Flags:
         """Which windows are among those that `flags` marks in another cell."""
-        if flags is None:
-            return None
         marked = {key for key, flag in zip(other.keys(), flags, strict=True) if flag}
         return np.array([key in marked for key in self.keys()], dtype=np.bool_)
 
 
-Answer = Flags | float | None
-"""Windows that count, or a number of them together; None where the cell did not measure it."""
+class _NotMeasured(Exception):
+    """The cell lacks what a quantity needs; the published number then stands alone."""
+
+
+def _measured(values: NDArray[Any] | None) -> NDArray[Any]:
+    if values is None:
+        raise _NotMeasured
+    return values
+
+
+Answer = Flags | float
+"""Windows that count, or a number of them together."""
 
 
 class Quantity(NamedTuple):
@@ -179,8 +192,9 @@ def read_measure(side: CellSide, row: Published) -> Reading | None:
     find = MEASURES[row.measure].find
     if find is None or not len(side.population):
         return None
-    found, rows = find(side, row), among(side, row)
-    if found is None or rows is None:
+    try:
+        found, rows = find(side, row), among(side, row)
+    except _NotMeasured:
         return None
     if not isinstance(found, np.ndarray):
         return Reading(found, None)
@@ -189,7 +203,7 @@ def read_measure(side: CellSide, row: Published) -> Reading | None:
     return Reading(float(hits) if row.unit == "count" else float(hits / rows.sum()) if rows.any() else np.nan, rate)
 
 
-def among(side: CellSide, row: Published) -> Flags | None:
+def among(side: CellSide, row: Published) -> Flags:
     """The windows that a share, median or mean is taken of; what is extractable is judged at the whole edit budget."""
     if row.among == "all":
         return np.ones(len(side.population), dtype=np.bool_)
@@ -197,31 +211,27 @@ def among(side: CellSide, row: Published) -> Flags | None:
     if row.among == "unlocked":
         return _unlocked(side, whole)
     own = _extractable(side, whole)
-    others = {"fixed": side.family, "new": side.family[: side.place]}.get(row.among, ())
-    for other in others:
+    for other in {"fixed": side.family, "new": side.family[: side.place]}.get(row.among, ()):
         there = side.reached(other, _extractable(other, whole))
-        if own is None or there is None:
-            return None
         own = own & (there if row.among == "fixed" else ~there)
     return own
 
 
-def _extractable(side: CellSide, row: Published) -> Flags | None:
-    found = side.found(row.edits)
-    return None if found is None else found >= side.threshold
+def _extractable(side: CellSide, row: Published) -> Flags:
+    return side.found(row.edits) >= side.threshold
 
 
-def _unlocked(side: CellSide, row: Published) -> Flags | None:
-    near, exact = side.found(row.edits), side.found(0)
-    return None if near is None or exact is None else (near >= side.threshold) & (exact < side.threshold)
+def _unlocked(side: CellSide, row: Published) -> Flags:
+    return _extractable(side, row) & (side.found(0) < side.threshold)
 
 
 def _by_criterion(criterion: Criterion) -> Callable[[CellSide, Published], Answer]:
     def find(side: CellSide, row: Published) -> Answer:
-        budget = side.population.edit_budget
-        edits = (0 if criterion is Criterion.GREEDY else budget) if row.edits is None else row.edits
-        return hits_of(side.population, criterion, edits=edits, threshold=side.threshold) if edits <= budget or (
-            criterion is Criterion.GREEDY) else None  # fmt: skip
+        budget, is_greedy = side.population.edit_budget, criterion is Criterion.GREEDY
+        edits = (0 if is_greedy else budget) if row.edits is None else row.edits
+        if edits > budget and not is_greedy:
+            raise _NotMeasured
+        return _measured(hits_of(side.population, criterion, edits=edits, threshold=side.threshold))
 
     return find
 
@@ -230,10 +240,8 @@ def _of_search(statistic: Callable[[Floats], Any]) -> Callable[[CellSide, Publis
     """A statistic of the masses that the search found."""
 
     def find(side: CellSide, row: Published) -> Answer:
-        rows, near = among(side, row), side.found(row.edits)
-        if rows is None or near is None:
-            return None
-        return float(statistic(near[rows])) if rows.any() else np.nan
+        near = side.found(row.edits)[among(side, row)]
+        return float(statistic(near)) if len(near) else np.nan
 
     return find
 
@@ -241,94 +249,51 @@ def _of_search(statistic: Callable[[Floats], Any]) -> Callable[[CellSide, Publis
 def _verbatim_share_median(side: CellSide, row: Published) -> Answer:
     """Of extractable windows, whatever the row says: others may have no mass to share."""
     rows = among(side, row if row.among != "all" else replace(row, among="extractable"))
-    near, exact = side.found(row.edits), side.found(0)
-    if rows is None or near is None or exact is None:
-        return None
-    return float(np.median(exact[rows] / near[rows])) if rows.any() else np.nan
-
-
-def _verbatim_mass(side: CellSide, row: Published) -> Answer:
-    p_z = side.population.p_verbatim
-    return None if p_z is None else float(p_z.mean())
-
-
-def _unlocked_from_zero(side: CellSide, row: Published) -> Answer:
-    unlocked, exact = _unlocked(side, row), side.found(0)
-    return None if unlocked is None or exact is None else unlocked & (exact == 0)
-
-
-def _gain_at(side: CellSide, row: Published) -> Answer:
-    near, exact = side.found(row.edits), side.found(0)
-    return None if near is None or exact is None else near - exact >= row.at
+    return float(np.median(side.found(0)[rows] / side.found(row.edits)[rows])) if rows.any() else np.nan
 
 
 def _promoted(side: CellSide, row: Published) -> Answer:
     if side.place + 1 >= len(side.family):
-        return None
-    larger, unlocked = side.family[side.place + 1], _unlocked(side, row)
-    exact = larger.found(0)
-    there = side.reached(larger, None if exact is None else exact >= larger.threshold)
-    return None if unlocked is None or there is None else unlocked & there
+        raise _NotMeasured
+    larger = side.family[side.place + 1]
+    return _unlocked(side, row) & side.reached(larger, larger.found(0) >= larger.threshold)
 
 
 def _recovery(side: CellSide, row: Published) -> Answer:
     """The papers' ratio: windows at τ by the search alone over windows at τ by teacher forcing. It may exceed 1."""
-    found, p_z = side.found(0), side.population.p_verbatim
-    if found is None or p_z is None:
-        return None
-    known = int((p_z >= side.threshold).sum())
-    return float((found >= side.threshold).sum() / known) if known else np.nan
+    known = int((side.p_verbatim >= side.threshold).sum())
+    return float((side.found(0) >= side.threshold).sum() / known) if known else np.nan
 
 
-def _found_share(side: CellSide, row: Published) -> Answer:
-    found, p_z = side.found(0), side.population.p_verbatim
-    return None if found is None or p_z is None else recovery(found, p_z, side.threshold).share
-
-
-def _missed(side: CellSide, row: Published) -> Answer:
-    found, p_z = side.found(0), side.population.p_verbatim
-    return None if found is None or p_z is None else (p_z >= side.threshold) & (found < side.threshold)
-
-
-def _log_p(side: CellSide, row: Published) -> Floats | None:
-    if not row.policy:
-        return None if side.population.log_p_verbatim is None else side.population.log_verbatim()
-    column = sweep_column(row.policy)
-    return side.results[column].to_numpy() if column in side.results.columns else None
-
-
-def _within_queries(side: CellSide, row: Published) -> Answer:
-    log_p = _log_p(side, row)
-    return None if log_p is None else queries_needed_from_log(log_p, row.probability) <= row.queries
+def _log_p(side: CellSide, row: Published) -> Floats:
+    if row.policy:
+        column = sweep_column(row.policy)
+        return _measured(side.results[column].to_numpy() if column in side.results.columns else None)
+    _measured(side.population.log_p_verbatim)
+    return side.population.log_verbatim()
 
 
 def _queries_to_greedy(side: CellSide, row: Published) -> Answer:
     """The least n at which more windows come out within n queries than greedily; inf where there is none."""
-    log_p, greedy = _log_p(side, row), side.population.greedy_distance
-    if log_p is None or greedy is None:
-        return None
-    needed, count = np.sort(queries_needed_from_log(log_p, row.probability)), int((greedy == 0).sum())
+    needed = np.sort(queries_needed_from_log(_log_p(side, row), row.probability))
+    count = int((_measured(side.population.greedy_distance) == 0).sum())
     return float(needed[count]) if count < len(needed) else np.inf
 
 
 def _mc_ratio(side: CellSide, row: Published) -> Answer:
     """What the search found over the mean of plain sampling: the median of the windows that were sampled and hit."""
-    near = side.found(row.edits)
-    if near is None:
-        return None
-    own = dict(zip(side.population.window_id, near, strict=True))
+    own = dict(zip(side.population.window_id, side.found(row.edits), strict=True))
     ratios = [
         own[one["window_id"]] / one["mass"] for one in side.samples if one["window_id"] in own and one["mass"] > 0
     ]
-    return float(np.median(ratios)) if ratios else None
+    return float(np.median(_measured(np.array(ratios) if ratios else None)))
 
 
 def _posthoc(side: CellSide, row: Published) -> Answer:
     """By what was returned alone; `a&b` counts windows that both metrics find, `a-b` those of the first alone."""
-    names = re.split("[&-]", row.metrics)
-    columns = [f"posthoc_{name}_found" for name in names]
+    columns = [f"posthoc_{name}_found" for name in re.split("[&-]", row.metrics)]
     if any(column not in side.results.columns or side.results[column].null_count() for column in columns):
-        return None
+        raise _NotMeasured
     first, *second = (side.results[column].to_numpy() >= side.threshold for column in columns)
     return first if not second else first & (second[0] if "&" in row.metrics else ~second[0])
 
@@ -341,20 +306,40 @@ MEASURES: dict[str, Quantity] = {
     "near": Quantity("mass within ε ≤ {edits}, p_z included, ≥ τ", "count", _by_criterion(Criterion.NEAR)),
     "search_near": Quantity("mass within ε ≤ {edits} by the search alone ≥ τ", "count", _extractable),
     "unlocked": Quantity("by the search alone: ≥ τ within ε ≤ {edits} and not exactly", "count", _unlocked),
-    "unlocked_from_zero": Quantity("the same, nothing of the exact text found", "count", _unlocked_from_zero),
+    "unlocked_from_zero": Quantity(
+        "the same, nothing of the exact text found",
+        "count",
+        lambda side, row: _unlocked(side, row) & (side.found(0) == 0),
+    ),
     "promoted": Quantity("unlocked here and exact at the next model", "count", _promoted),
-    "gain_at": Quantity("mass gained within ε ≤ {edits} by the search alone ≥ {at}", "count", _gain_at),
-    "missed": Quantity("p_z ≥ τ and the search alone < τ", "count", _missed),
+    "gain_at": Quantity(
+        "mass gained within ε ≤ {edits} by the search alone ≥ {at}",
+        "count",
+        lambda side, row: side.found(row.edits) - side.found(0) >= row.at,
+    ),
+    "missed": Quantity(
+        "p_z ≥ τ and the search alone < τ",
+        "count",
+        lambda side, row: (side.p_verbatim >= side.threshold) & (side.found(0) < side.threshold),
+    ),
     "recovery": Quantity("exact rate by the search over that by teacher forcing", "number", _recovery),
-    "found_share": Quantity("share of windows with p_z ≥ τ whose target the search found", "number", _found_share),
-    "verbatim_mass": Quantity("mean p_z", "number", _verbatim_mass),
+    "found_share": Quantity(
+        "share of windows with p_z ≥ τ whose target the search found",
+        "number",
+        lambda side, row: recovery(side.found(0), side.p_verbatim, side.threshold).share,
+    ),
+    "verbatim_mass": Quantity("mean p_z", "number", lambda side, row: float(side.p_verbatim.mean())),
     "mass_mean": Quantity("mean mass within ε ≤ {edits} by the search alone", "number", _of_search(np.mean)),
     "mass_median": Quantity("median mass within ε ≤ {edits} by the search alone", "number", _of_search(np.median)),
     "mass_max": Quantity("largest mass within ε ≤ {edits} by the search alone", "number", _of_search(np.max)),
     "verbatim_share_median": Quantity(
         "median share of the exact text in the mass found", "number", _verbatim_share_median
     ),
-    "within_queries": Quantity("word for word within n = {n} with p = {p}{policy}", "count", _within_queries),
+    "within_queries": Quantity(
+        "word for word within n = {n} with p = {p}{policy}",
+        "count",
+        lambda side, row: queries_needed_from_log(_log_p(side, row), row.probability) <= row.queries,
+    ),
     "queries_to_greedy": Quantity("least n whose rate at p = {p} is above greedy", "number", _queries_to_greedy),
     "mc_ratio": Quantity("search alone over plain sampling, median of windows", "number", _mc_ratio),
     "posthoc": Quantity("{metrics} of what the search returned, ≥ τ", "count", _posthoc),

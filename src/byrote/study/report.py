@@ -8,6 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from byrote.errors import RunError
+from byrote.longform.run import read_audit
+from byrote.prior import report as prior_report
 from byrote.progress import duration
 from byrote.report.analysis.comparison import compare_runs
 from byrote.report.analysis.limits import limit_of
@@ -21,8 +23,7 @@ from byrote.report.words import integer, interval_words, listed, percent, plural
 from byrote.stats.compare import Comparison
 from byrote.study.compare import PairedCells, paired_cells
 from byrote.study.published import CellSide, read_measure, read_recorded
-from byrote.study.recorded import compared, numbers_of
-from byrote.study.run import MeasuredCell, StudyView, read_study
+from byrote.study.run import MeasuredCell, RecordedCell, StudyView, read_study
 from byrote.types import Split
 
 QUERIES = (1.0, 100.0, 10_000.0)
@@ -61,7 +62,13 @@ def study_content(study: StudyView) -> Content:
         manifests=() if study.manifest is None else ((study.path.name, json.dumps(study.manifest, indent=2)),),
     )
     if study.recorded:
-        found = compared(study)
+        paths = [one.path for one in study.recorded]
+        if study.measurement == "prior":
+            found = prior_report.read(paths)
+        else:
+            from byrote.longform.report import read as read_audits  # needs matplotlib, which the terminal does not
+
+            found = read_audits(paths)
         tables = (*published_cells(study), costs_table(study), *found.tables)
         return replace(common, tables=tables, sentences=found.sentences, draw=found.draw)
     pairs = paired_cells(study)
@@ -119,6 +126,30 @@ def published_cells(study: StudyView) -> list[Cells]:
     heads = ("published for", "quantity", "compared with", "published", "here", "95 % interval of the share", "source")
     note = "An empty cell: no cell of this study, or more than one, measures that number."
     return [Cells("published", "Published numbers and these", heads, tuple(rows), note)]
+
+
+def numbers_of(one: RecordedCell, measurement: str, split: Split) -> Mapping[str, float | None]:
+    """Measure → number, as published numbers name them. Of several trials, those of the one that recovered most."""
+    if measurement == "prior":
+        side = one.manifest["totals"]["by_split"].get(split)
+        if side is None:
+            return {}
+        counts, by_point = side["all"], side["all"]["by_point_estimates"]
+        found = {"prior_aware": by_point["memorized"], "common": by_point["merely_likely"]}
+        return found | {name: counts[name] for name in ("suffixes", "extractable")}
+    if split is not Split.TARGET:
+        return {}
+    trial, costs = read_audit(one.path).best, one.manifest["costs"]
+    tries = max((section["tries"] for section in trial["sections"]), key=lambda own: max(own, default=0.0))
+    numbers = {name: trial[name] for name in ("book_words", "matched_words", "nv_recall", "longest_block")}
+    return numbers | {
+        "similarity": max(tries, default=None),
+        "instruction": tries.index(max(tries)) if tries else None,
+        "generated_words": sum(section["generation_words"] for section in trial["sections"]),
+        "requests": sum(section["turns"] - section["empty_answers"] for section in trial["sections"]),
+        "cost": costs["cost_with_cache"],
+        "cost_with_assumed_cache": costs["cost_with_assumed_cache"],
+    }
 
 
 def cell_sides(study: StudyView, split: Split) -> dict[str, CellSide]:

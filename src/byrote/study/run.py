@@ -6,7 +6,7 @@ A study as it is read: its plan and every finished cell as a run. An unfinished 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from byrote.longform.run import perform_audit
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
 from byrote.prior.options import PriorConfig
-from byrote.prior.run import prior_to_folder
+from byrote.prior.run import Say, prior_to_folder
 from byrote.progress import Progress, SilentProgress
 from byrote.report.analysis.rates import CriterionRate, rates_by_criterion
 from byrote.report.view import RunView, load_view
@@ -156,7 +156,6 @@ def _require_measured(path: Path, cell: Cell, row: Mapping[str, Any]) -> None:
         raise RunError(f"{manifest} is not of the run that the study measured; restore it, or start over with --fresh.")
 
 
-KIND = "study"
 CELL_COLUMNS: Schema = (
     Column("window_id", "text", is_required=True),
     Column("settings", "text", is_required=True),
@@ -167,7 +166,6 @@ CELL_COLUMNS: Schema = (
     Column("manifest_sha256", "text", is_required=True),
 )
 """`window_id` is the cell's name. Audits have neither windows nor token evaluations."""
-Say = Callable[[str], None]
 
 
 def run_study(
@@ -184,7 +182,7 @@ def run_study(
     `say` gets a sentence for every cell and every remark of its scan.
     """
     with RunSession.open(
-        out, kind=KIND, identity=plan.identity(), schema=CELL_COLUMNS, fresh=fresh, part_rows=1
+        out, kind="study", identity=plan.identity(), schema=CELL_COLUMNS, fresh=fresh, part_rows=1
     ) as session:
         if session.is_complete:
             return True
