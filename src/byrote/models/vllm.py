@@ -69,12 +69,6 @@ class EngineClient:
         except Exception as error:  # whatever the engine or its processes raise
             raise ModelError(f"vLLM could not open {name}: {_first_line(error)}") from error
 
-    def listing(self, listed: int) -> Self:
-        """The same engine, with so many tokens listed."""
-        other = copy.copy(self)
-        other.listed = listed
-        return other
-
     def rows(self, prompts: Sequence[Prompt]) -> list[list[Row]]:
         """For each prompt its rows, place by place; equal prompts are sent once."""
         found: dict[Prompt, list[Row]] = {}
@@ -170,8 +164,9 @@ class VllmModel(ListedModel):
     def listing(self, policy: Policy, listed: int | None = None) -> Self:
         """The same model with so many tokens listed for `policy`; None: as many as the policy can keep."""
         count = min(listed or policy.width(self.vocab_size), self.vocab_size)
-        other = copy.copy(self)
-        ListedModel.__init__(other, self.client.listing(count), RowFiller(policy, count, self.vocab_size))
+        other, client = copy.copy(self), copy.copy(self.client)
+        client.listed = count
+        ListedModel.__init__(other, client, RowFiller(policy, count, self.vocab_size))
         return other
 
 

@@ -9,6 +9,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
 from importlib.util import find_spec
 from operator import itemgetter
@@ -341,8 +342,8 @@ class WeightsHash:
     """`hash_weights` computed in a thread while the model is used; `result` waits for it."""
 
     def __init__(self, model: Any) -> None:
-        weights, self._digest = named_weights(model), ""
-        self._error: BaseException | None = None
+        weights = named_weights(model)
+        self._digest: Future[str] = Future()
         on_gpu = any(tensor.is_cuda for _, tensor in weights)
 
         def compute() -> None:
@@ -350,18 +351,14 @@ class WeightsHash:
                 # Copies on a stream of their own do not wait for the forwards.
                 stream = torch.cuda.Stream() if on_gpu else None  # type: ignore[no-untyped-call]
                 with nullcontext() if stream is None else torch.cuda.stream(stream):
-                    self._digest = _hash(weights, lambda part: part)
+                    self._digest.set_result(_hash(weights, lambda part: part))
             except BaseException as error:
-                self._error = error
+                self._digest.set_exception(error)
 
-        self._thread = threading.Thread(target=compute, name="hash weights", daemon=True)
-        self._thread.start()
+        threading.Thread(target=compute, name="hash weights", daemon=True).start()
 
     def result(self) -> str:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._digest
+        return self._digest.result()
 
 
 def plain_parts(tensor: Tensor) -> Iterator[Tensor]:

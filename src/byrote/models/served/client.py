@@ -3,7 +3,7 @@
 `HttpClient` sends requests to one address at a `Pace` and bounds what comes back: in time, in size, and in the errors
 it can raise. `Server` adds what a scan needs: retries, ceilings, a count of what was sent, and several requests at a
 time, as many as its `Ramp` finds that the server takes.
-An audit retries around its journal instead (`longform.journal`), by the same loop, `responder.Retries`.
+An audit retries around its journal instead (`longform.journal`), by the same loop, `retries.Retries`.
 """
 
 import json
@@ -280,7 +280,7 @@ class HttpClient:
 
     def _translated(self, error: Exception) -> Exception:
         """The transport's errors in our words; `was_reached` is False when no connection came about."""
-        if isinstance(error, _BadBody):
+        if isinstance(error, Unreadable):
             return self.failure(str(error), may_be_billed=True)
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return self.failure("cannot be reached", may_be_billed=False, was_reached=False)
@@ -312,10 +312,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except (ValueError, TypeError, IndexError, OverflowError):
             return None
     return None if math.isnan(seconds) else max(0.0, seconds)
-
-
-class _BadBody(Exception):
-    """A body beyond the bounds, or that cannot be unpacked; the message is what the endpoint did."""
 
 
 class _Attempt:
@@ -350,20 +346,20 @@ class _Attempt:
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", *_WINDOW_BITS):
             # Not quoted: a header may hold anything, the key among it.
-            raise _BadBody("packed its answer in an unknown way though asked not to")
+            raise Unreadable("packed its answer in an unknown way though asked not to")
         inflater = zlib.decompressobj(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
         body = bytearray()
         received = 0
         for piece in response.iter_raw():
             received += len(piece)
             if received > self._max_bytes or self._is_abandoned.is_set():
-                raise _BadBody(f"sent more than the {self._max_bytes:,} bytes allowed")
+                raise Unreadable(f"sent more than the {self._max_bytes:,} bytes allowed")
             # One byte more than allowed is enough to see that there are more.
             body += piece if inflater is None else inflater.decompress(piece, self._max_bytes - len(body) + 1)
             if len(body) > self._max_bytes:
-                raise _BadBody("sent an answer that unpacks to more bytes than allowed")
+                raise Unreadable("sent an answer that unpacks to more bytes than allowed")
         if inflater is not None and not inflater.eof:
-            raise _BadBody("broke off in the middle of the answer")
+            raise Unreadable("broke off in the middle of the answer")
         return bytes(body)
 
 
