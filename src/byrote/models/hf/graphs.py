@@ -55,11 +55,6 @@ def faster_layers(model: Any, tokens: int) -> Iterator[None]:
             layer._compiled_call_impl = implementation
 
 
-def is_in_one_place(model: Any) -> bool:
-    """Whether one device has all of the model."""
-    return len({weight.device for weight in model.parameters()}) == 1
-
-
 def most_layers_together(model: Any) -> int:
     """Layers on the device that has most of them."""
     places = Counter(weight.device for layer in _layers(model) or () for weight in islice(layer.parameters(), 1))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from byrote.models.base import Stored, TreeBatch
 from byrote.models.hf.attention import AttentionStyle, Layout, attend_beams, attend_chains
-from byrote.models.hf.graphs import RecordedLayout, RecordedSteps, faster_layers, is_in_one_place, size_of
+from byrote.models.hf.graphs import RecordedLayout, RecordedSteps, faster_layers, size_of
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.packing import to_device, zeros_as_touched
 from byrote.models.tree_attention import is_available
@@ -29,7 +29,7 @@ class TreeSessionHF:
         self._layouts: dict[torch.device, Layout] = {}
         """Of the running forward, on each device that has layers."""
         self._recorded = RecordedSteps()
-        self._is_in_one_place = is_in_one_place(head.model)
+        self._is_in_one_place = len({weight.device for weight in head.model.parameters()}) == 1
         self.windows_seen: set[int | None] = set()
         """Sliding windows that layers passed to `attend`; any other local span exists only in the mask we ignore."""
 

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -193,7 +192,7 @@ class HttpClient:
         timeout_seconds: float,
         max_body_bytes: int = MAX_BODY_BYTES,
         option: str = "--endpoint",
-        pace: "Pace | None" = None,
+        pace: Pace | None = None,
     ) -> None:
         self.pace = pace or Pace(None)
         self.address, self.timeout_seconds, self.max_body_bytes = address, timeout_seconds, max_body_bytes
@@ -405,14 +404,11 @@ class Server:
             option=option,
             pace=Pace(limits.requests_per_minute, sleep=limits.sleep),
         )
+        self.pool = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="byrote-endpoint")
+        """As many threads as requests may be under way; they begin with the first one."""
         self._ramp = Ramp(limits.concurrency)
         self._retries = Retries(limits.retry, option=option, sleep=limits.sleep)
         self._lock = threading.Lock()
-
-    @cached_property
-    def pool(self) -> ThreadPoolExecutor:
-        """As many threads as requests may be under way."""
-        return ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="byrote-endpoint")
 
     def close(self) -> None:
         """End threads and connections; nothing is sent afterwards."""
