@@ -9,12 +9,11 @@ An audit retries around its journal instead (`longform.journal`), by the same lo
 import json
 import math
 import os
-import queue
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -268,16 +267,16 @@ class HttpClient:
         # A thread, because neither a name look-up nor a header that trickles in can be interrupted from within.
         threading.Thread(target=attempt.run, daemon=True).start()
         try:
-            outcome: HttpResponse | Exception = attempt.outcome.get(timeout=self.timeout_seconds)
-        except queue.Empty:
+            error = attempt.outcome.exception(timeout=self.timeout_seconds)
+        except TimeoutError:
             del self._connections[thread]
             attempt.abandon()
             raise self.failure("did not answer in time", may_be_billed=True) from None
-        if isinstance(outcome, HttpResponse):
-            return outcome
-        raise self._translated(outcome) from outcome
+        if error is not None:
+            raise self._translated(error) from error
+        return attempt.outcome.result()
 
-    def _translated(self, error: Exception) -> Exception:
+    def _translated(self, error: BaseException) -> BaseException:
         """The transport's errors in our words; `was_reached` is False when no connection came about."""
         if isinstance(error, Unreadable):
             return self.failure(str(error), may_be_billed=True)
@@ -317,27 +316,25 @@ class _Attempt:
     """One request in a thread of its own; `outcome` gets the answer or the error."""
 
     def __init__(self, connection: httpx2.Client, request: Mapping[str, Any], *, max_bytes: int) -> None:
-        self.outcome: queue.SimpleQueue[HttpResponse | Exception] = queue.SimpleQueue()
+        self.outcome: Future[HttpResponse] = Future()
         self._connection, self._request, self._max_bytes = connection, request, max_bytes
         self._is_abandoned = threading.Event()
-        self._has_ended = threading.Event()
 
     def run(self) -> None:
         try:
             with self._connection.stream(**self._request) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 answer = HttpResponse(response.status_code, headers, self._body(response, headers))
-            self.outcome.put(answer)
+            self.outcome.set_result(answer)
         except Exception as error:
-            self.outcome.put(error)
-        self._has_ended.set()
+            self.outcome.set_exception(error)
         if self._is_abandoned.is_set():
             self._connection.close()
 
     def abandon(self) -> None:
         """The deadline has passed: the thread ends at the next piece it reads, and closes the connection."""
         self._is_abandoned.set()
-        if self._has_ended.is_set():
+        if self.outcome.done():
             self._connection.close()
 
     def _body(self, response: httpx2.Response, headers: Mapping[str, str]) -> bytes:
