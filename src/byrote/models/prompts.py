@@ -117,7 +117,7 @@ def _of_messages(
 
 
 def _behind(tokenizing: Tokenizing, after: str) -> tuple[tuple[int, ...], str | None]:
-    """The tokens behind a prefix; and the lead of a target that begins anew there: behind a blank, but no word."""
+    """The tokens behind a prefix, and the lead of a target that follows them."""
     return tokenizing.encode_part(after, is_template=True), "" if after != after.rstrip() else None
 
 

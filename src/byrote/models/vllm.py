@@ -147,7 +147,7 @@ class VllmModel(ListedModel):
         self.tokenizing, self.described = tokenizing, described
         self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
         self.max_positions, self.eos_ids = max_positions, eos_ids
-        self._weights_hash = weights.WeightsHash(folder)
+        self._weights_hash = weights.hash_in_background(folder)
 
     def __repr__(self) -> str:
         return f"<byrote model {self.name}: {self.vocab_size:,} tokens, {self.described.dtype}, in vLLM>"

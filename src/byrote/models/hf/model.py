@@ -208,7 +208,7 @@ class HuggingFaceModel(Tokenizing):
     @cached_property
     def described(self) -> ModelIdentity:
         """Hashing all weights begins here, in the background."""
-        self._weights_hash = weights.WeightsHash(self.model)
+        self._weights_hash = weights.hash_in_background(self.model)
         return ModelIdentity(
             name=self.name,
             revision=self.revision,

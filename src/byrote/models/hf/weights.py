@@ -338,27 +338,23 @@ def _hash(weights: Iterable[tuple[str, Tensor]], chosen: Callable[[Tensor], Tens
     return digest.hexdigest()
 
 
-class WeightsHash:
-    """`hash_weights` computed in a thread while the model is used; `result` waits for it."""
+def hash_in_background(model: Any) -> Future[str]:
+    """`hash_weights`, computed in a thread while the model is used."""
+    weights = named_weights(model)
+    on_gpu = any(tensor.is_cuda for _, tensor in weights)
+    digest: Future[str] = Future()
 
-    def __init__(self, model: Any) -> None:
-        weights = named_weights(model)
-        self._digest: Future[str] = Future()
-        on_gpu = any(tensor.is_cuda for _, tensor in weights)
+    def compute() -> None:
+        try:
+            # Copies on a stream of their own do not wait for the forwards.
+            stream = torch.cuda.Stream() if on_gpu else None  # type: ignore[no-untyped-call]
+            with nullcontext() if stream is None else torch.cuda.stream(stream):
+                digest.set_result(_hash(weights, lambda part: part))
+        except BaseException as error:
+            digest.set_exception(error)
 
-        def compute() -> None:
-            try:
-                # Copies on a stream of their own do not wait for the forwards.
-                stream = torch.cuda.Stream() if on_gpu else None  # type: ignore[no-untyped-call]
-                with nullcontext() if stream is None else torch.cuda.stream(stream):
-                    self._digest.set_result(_hash(weights, lambda part: part))
-            except BaseException as error:
-                self._digest.set_exception(error)
-
-        threading.Thread(target=compute, name="hash weights", daemon=True).start()
-
-    def result(self) -> str:
-        return self._digest.result()
+    threading.Thread(target=compute, name="hash weights", daemon=True).start()
+    return digest
 
 
 def plain_parts(tensor: Tensor) -> Iterator[Tensor]:
