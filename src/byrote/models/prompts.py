@@ -70,8 +70,7 @@ class ScanPrompt:
         # Behind something, so that no tokenizer takes it for the beginning of a text.
         before, whole = self.tokenizing.encode_batch([ANCHOR, f"{ANCHOR}{self.lead}{answer}"])
         ids = tuple(whole.ids[len(before.ids) :])
-        is_behind = whole.ids[: len(before.ids)] == before.ids
-        if not is_behind:
+        if whole.ids[: len(before.ids)] != before.ids:
             ids = tuple(self.tokenizing.encode_batch([f"{self.lead}{answer}"])[0].ids)
         return ids if len(ids) <= len(window.suffix_ids) + FURTHER_TOKENS else window.suffix_ids
 

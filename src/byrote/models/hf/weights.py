@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -278,17 +278,14 @@ def quantization_of(config: Any) -> str | None:
     return json.dumps(settings if isinstance(settings, dict) else settings.to_dict(), sort_keys=True, default=str)
 
 
-def settings_of(config: Any) -> dict[str, Any]:
-    """The model's own settings, but for those that change no number or are in the identity already."""
-    deciding: dict[str, Any] = _deciding(config.to_diff_dict())
-    return deciding
-
-
-def _deciding(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    kept = {str(name): _deciding(entry) for name, entry in value.items() if name not in NOT_DECIDING}
-    return {name: entry for name, entry in kept.items() if not name.startswith("_")}
+def settings_of(settings: Mapping[Any, Any]) -> dict[str, Any]:
+    """A model's own settings, those inside others included, but for those that change no number or are in the identity
+    already."""
+    return {
+        str(name): settings_of(value) if isinstance(value, dict) else value
+        for name, value in settings.items()
+        if name not in NOT_DECIDING and not str(name).startswith("_")
+    }
 
 
 SAMPLED_BLOCKS = 64
