@@ -205,10 +205,8 @@ def open_vllm(
     chosen = str(weights.dtype_of(dtype, torch.device("cpu" if is_cpu else "cuda"))).removeprefix("torch.")
     arguments = {**DEFAULTS, **(CPU_DEFAULTS if is_cpu else {}), **given, **FIXED, "dtype": chosen}
     computes = {key: value for key, value in arguments.items() if key not in (*SIZES, *FIXED, "dtype")}
-    settings = weights.settings_of(config.to_diff_dict()) | {
-        "engine": f"vLLM {vllm.__version__}",
-        "engine_args": computes,
-    }
+    settings = weights.settings_of(config.to_diff_dict())
+    settings |= {"engine": f"vLLM {vllm.__version__}", "engine_args": computes}
     quantization = given.get("quantization") or weights.quantization_of(config)
     described = ModelIdentity(
         name=shown,
