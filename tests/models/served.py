@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from byrote.models.base import CausalModel
-from byrote.models.listed import ListedSession, OpenShares, Prompt, Row, RowFiller, row_of
+from byrote.models.history import HistorySession
+from byrote.models.listed import ListedModel, Prompt, Row, RowFiller, row_of
 from byrote.models.served.client import RequestLimits
 from byrote.models.served.model import EndpointModel, connect
 from byrote.models.served.retries import RetryPolicy
@@ -103,9 +104,9 @@ class ListedTable(TableModel):
 
     def open_tree(  # type: ignore[override]
         self, slots: int, entries: int, *, longest: int | None = None
-    ) -> ListedSession:
+    ) -> HistorySession:
         filler = RowFiller(Policy(1.0, None), self.vocab_size, self.vocab_size)
-        return ListedSession(self, filler, OpenShares(), slots=slots, entries=entries)
+        return ListedModel(self, filler).open_tree(slots, entries, longest=longest)
 
 
 def _places(prompt: Prompt) -> range:

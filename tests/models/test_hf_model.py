@@ -157,7 +157,7 @@ def test_an_error_of_the_thread_is_raised_where_the_hash_is_asked_for(monkeypatc
         raise RuntimeError("the copy failed")
 
     monkeypatch.setattr(weights, "_hash", failing)
-    hashing = weights.WeightsHash(tiny_model("llama"))
+    hashing = weights.hash_in_background(tiny_model("llama"))
     with pytest.raises(RuntimeError, match="the copy failed"):
         hashing.result()
 

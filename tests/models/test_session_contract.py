@@ -19,7 +19,6 @@ from byrote.models.hf import head as hf_head
 from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
-from byrote.models.listed import ListedSession
 from byrote.models.load import OwnModel
 from byrote.models.packing import TreeNode
 from byrote.models.tokenizer import Tokenizing
@@ -34,8 +33,8 @@ from tests.table import TableModel, TableSession
 ENTRIES = 40
 MODELS: dict[str, tuple[Callable[[], TreeModel], type]] = {
     "table": (lambda: TableModel.random(0, vocab_size=VOCABULARY), TableSession),
-    "served": (lambda: ListedTable.random(0, vocab_size=VOCABULARY), ListedSession),
-    "vllm": (lambda: in_vllm(), ListedSession),
+    "served": (lambda: ListedTable.random(0, vocab_size=VOCABULARY), HistorySession),
+    "vllm": (lambda: in_vllm(), HistorySession),
     "grouped heads": (lambda: HuggingFaceModel(tiny_model("llama"), None), TreeSessionHF),
     "sliding window": (lambda: HuggingFaceModel(tiny_model("mistral"), None), TreeSessionHF),
     "soft caps": (lambda: HuggingFaceModel(tiny_model("gemma2"), None), TreeSessionHF),

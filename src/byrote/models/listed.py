@@ -130,9 +130,7 @@ class RowFiller(NamedTuple):
         logits = np.full(self.vocab_size, -np.inf, dtype=np.float32)
         logits[row.token_ids] = row.log_probs
         fill = self._unlisted(row)
-        is_free = np.ones(self.vocab_size, dtype=bool)
-        is_free[row.token_ids] = False
-        free = np.flatnonzero(is_free)[: len(fill)]
+        free = np.delete(np.arange(self.vocab_size), row.token_ids)[: len(fill)]
         logits[free] = fill[: len(free)]
         return logits
 
@@ -184,33 +182,6 @@ class RowSource(Protocol):
         """For each prompt its rows, place by place."""
 
 
-class ListedSession(HistorySession):
-    """One prompt for each beam and each chain; all prompts of a forward are requested together."""
-
-    def __init__(
-        self, client: RowSource, filler: RowFiller, open_shares: OpenShares, *, slots: int, entries: int
-    ) -> None:
-        super().__init__(
-            slots,
-            entries,
-            device=torch.device("cpu"),
-            evaluate=self._evaluated,
-            logits=filler.logits,
-            rows_at_once=CHUNK,
-        )
-        self._client, self._filler, self._open_shares = client, filler, open_shares
-
-    def _evaluated(self, histories: list[History]) -> list[Row]:
-        prompts = [Prompt(tuple(history.token_ids.tolist()), min(history.places)) for history in histories]
-        rows = [
-            places[place - prompt.first_place]
-            for history, prompt, places in zip(histories, prompts, self._client.rows(prompts), strict=True)
-            for place in history.places
-        ]
-        self._open_shares.add([self._filler.open_share(row) for row in rows])
-        return rows
-
-
 class ListedModel:
     """A model whose next-token probabilities arrive as rows; `filler` holds the policy and how many tokens are listed.
     Its weights are elsewhere, so numbers are float32 on the host."""
@@ -252,8 +223,26 @@ class ListedModel:
             torch.stack([part.model_log_probs for part in parts]),
         )
 
-    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> ListedSession:
-        return ListedSession(self.client, self.filler, self.open_shares, slots=slots, entries=entries)
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> HistorySession:
+        """One prompt for each beam and each chain; all prompts of a forward are requested together."""
+        return HistorySession(
+            slots,
+            entries,
+            device=self.device,
+            evaluate=self._rows_of,
+            logits=self.filler.logits,
+            rows_at_once=CHUNK,
+        )
+
+    def _rows_of(self, histories: list[History]) -> list[Row]:
+        prompts = [Prompt(tuple(history.token_ids.tolist()), min(history.places)) for history in histories]
+        rows = [
+            places[place - prompt.first_place]
+            for history, prompt, places in zip(histories, prompts, self.client.rows(prompts), strict=True)
+            for place in history.places
+        ]
+        self.open_shares.add([self.filler.open_share(row) for row in rows])
+        return rows
 
     def tree_bytes_per_entry(self) -> int:
         return 8

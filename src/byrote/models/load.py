@@ -36,7 +36,7 @@ from byrote.distance.text import TokenTexts
 from byrote.errors import ModelError
 from byrote.models.base import LanguageModel, ModelIdentity, TreeSession, WindowScores
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.models.history import History, HistorySession
+from byrote.models.history import HistorySession
 from byrote.models.scoring import score_by_histories
 from byrote.models.token_texts import token_texts_of
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer
@@ -164,7 +164,9 @@ class OwnModel:
             slots,
             entries,
             device=self.device,
-            evaluate=_histories_of_outputs,
+            evaluate=lambda histories: [
+                tuple(history.token_ids[: place + 1].tolist()) for history in histories for place in history.places
+            ],
             logits=self._logits,
             rows_at_once=max(1, CHUNK_ELEMENTS // self.vocab_size),
         )
@@ -253,10 +255,6 @@ class OwnModel:
             dtype="float32",
             device="cpu",
         )
-
-
-def _histories_of_outputs(histories: list[History]) -> list[tuple[int, ...]]:
-    return [tuple(history.token_ids[: place + 1].tolist()) for history in histories for place in history.places]
 
 
 def _require_sum(rows: Tensor, name: str) -> None:

@@ -70,8 +70,7 @@ class ScanPrompt:
         # Behind something, so that no tokenizer takes it for the beginning of a text.
         before, whole = self.tokenizing.encode_batch([ANCHOR, f"{ANCHOR}{self.lead}{answer}"])
         ids = tuple(whole.ids[len(before.ids) :])
-        is_behind = whole.ids[: len(before.ids)] == before.ids
-        if not is_behind:
+        if whole.ids[: len(before.ids)] != before.ids:
             ids = tuple(self.tokenizing.encode_batch([f"{self.lead}{answer}"])[0].ids)
         return ids if len(ids) <= len(window.suffix_ids) + FURTHER_TOKENS else window.suffix_ids
 
@@ -87,22 +86,14 @@ def make_prompt(name: str, tokenizing: Tokenizing | None, *, bos_id: int | None)
         )
     if name in BUILT_IN:
         return _of_messages(name, BUILT_IN[name], tokenizing, bos_id)
-    content = _read(name)
+    content, stem = _read(name), Path(name).stem
     if name.endswith(".json"):
-        return _of_messages(Path(name).stem, _messages(name, content), tokenizing, bos_id)
-    before, _, after = _once(name, content).partition(PREFIX)
+        return _of_messages(stem, _messages(name, content), tokenizing, bos_id)
+    before, _, after = content.partition(PREFIX)
     head = tokenizing.encode_head(before) if before else ()
     if bos_id is not None and head[:1] != (bos_id,):
         head = (bos_id, *head)
-    return ScanPrompt(
-        Path(name).stem,
-        head,
-        tokenizing.encode_part(after, is_template=True) if after else (),
-        "" if after != after.rstrip() else None,
-        _facts(Path(name).stem, before, after),
-        tokenizing,
-        bos_id,
-    )
+    return ScanPrompt(stem, head, *_behind(tokenizing, after), _facts(stem, before, after), tokenizing, bos_id)
 
 
 def _of_messages(
@@ -117,18 +108,16 @@ def _of_messages(
     before, found, after = (opened + begun).partition(MARK)
     if not found:
         raise ModelError(f"the chat template of {tokenizing.name} leaves out the message with the prefix.")
-    lead = _lead(tokenizing, marked) if not begun else "" if after != after.rstrip() else None
-    facts = _facts(name, before, after)
+    tail, lead = _behind(tokenizing, after)
     template = hashlib.sha256((tokenizing.chat_template or "").encode()).hexdigest()
-    return ScanPrompt(
-        name,
-        tokenizing.encode_head(before),
-        tokenizing.encode_part(after, is_template=True) if after else (),
-        lead,
-        facts | {"template_hash": template, "thinking": thinking},
-        tokenizing,
-        bos_id,
-    )
+    facts = _facts(name, before, after) | {"template_hash": template, "thinking": thinking}
+    lead = lead if begun else _lead(tokenizing, marked)
+    return ScanPrompt(name, tokenizing.encode_head(before), tail, lead, facts, tokenizing, bos_id)
+
+
+def _behind(tokenizing: Tokenizing, after: str) -> tuple[tuple[int, ...], str | None]:
+    """The tokens behind a prefix, and the lead of a target that follows them."""
+    return tokenizing.encode_part(after, is_template=True), "" if after != after.rstrip() else None
 
 
 def _without_thought(tokenizing: Tokenizing, messages: Sequence[Mapping[str, str]]) -> tuple[str, str]:
@@ -158,6 +147,7 @@ def _facts(name: str, before: str, after: str) -> dict[str, Any]:
 
 
 def _read(name: str) -> str:
+    """The text of a prompt file, which has the prefix in one place."""
     try:
         content = read_bytes(Path(name), most=LARGEST_FILE + 1).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -167,20 +157,16 @@ def _read(name: str) -> str:
         ) from error
     if len(content) > LARGEST_FILE:
         raise ConfigError(f"the prompt {name} is longer than {LARGEST_FILE:,} characters; shorten it.")
-    return content.removesuffix("\n")
-
-
-def _once(name: str, content: str) -> str:
     if content.count(PREFIX) != 1:
         raise ConfigError(
             f"the prompt {name} has {PREFIX} {content.count(PREFIX)} times; write it once, where the prefix stands."
         )
-    return content
+    return content.removesuffix("\n")
 
 
 def _messages(name: str, content: str) -> list[dict[str, str]]:
     try:
-        messages: Any = json.loads(_once(name, content))
+        messages: Any = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"the prompt {name} is not JSON; write a list of messages with role and content.") from error
     is_list = isinstance(messages, list) and all(

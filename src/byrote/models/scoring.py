@@ -163,17 +163,14 @@ class _Prefixes:
 
     def score(self, policy: Policy, ranks: Tensor) -> Tensor:
         width = policy.width(self._values.vocab_size)
-        is_nucleus = policy.top_p is not None and policy.top_p < 1
-        if not is_nucleus and policy.top_k is None:
-            return self.whole_log_probs
-        if not is_nucleus:
-            kept = self._accumulated[:, width - 1]
-            return torch.where(ranks < width, self._log_weight - kept.log(), -math.inf)
-        assert policy.top_p is not None
-        if policy.top_k is not None:
-            inside = self._accumulated[:, :width]
+        inside = self._accumulated[:, :width]
+        if policy.top_p is not None and policy.top_p < 1:
+            if policy.top_k is None:
+                return self._whole_nucleus(policy.top_p, ranks)
             return _nucleus(inside, policy.top_p * inside[:, -1], self._log_weight, ranks)
-        return self._whole_nucleus(policy.top_p, ranks)
+        if policy.top_k is None:
+            return self.whole_log_probs
+        return torch.where(ranks < width, self._log_weight - inside[:, -1].log(), -math.inf)
 
     def _whole_nucleus(self, top_p: float, ranks: Tensor) -> Tensor:
         """The nucleus of the whole vocabulary: from the list where it reaches, from whole rows elsewhere."""

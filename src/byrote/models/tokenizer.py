@@ -156,9 +156,7 @@ def ids_within(vocab_size: int, *named: Any) -> frozenset[int]:
 
 
 def hash_tokenizer(tokenizer: Any) -> str:
-    digest = hashlib.sha256()
     backend = getattr(tokenizer, "backend_tokenizer", None)
     description = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    digest.update(description.encode())
-    digest.update(repr(sorted((str(k), str(v)) for k, v in tokenizer.special_tokens_map.items())).encode())
-    return digest.hexdigest()
+    special = sorted((str(name), str(token)) for name, token in tokenizer.special_tokens_map.items())
+    return hashlib.sha256(f"{description}{special}".encode()).hexdigest()

@@ -69,12 +69,6 @@ class EngineClient:
         except Exception as error:  # whatever the engine or its processes raise
             raise ModelError(f"vLLM could not open {name}: {_first_line(error)}") from error
 
-    def listing(self, listed: int) -> Self:
-        """The same engine, with so many tokens listed."""
-        other = copy.copy(self)
-        other.listed = listed
-        return other
-
     def rows(self, prompts: Sequence[Prompt]) -> list[list[Row]]:
         """For each prompt its rows, place by place; equal prompts are sent once."""
         found: dict[Prompt, list[Row]] = {}
@@ -153,7 +147,7 @@ class VllmModel(ListedModel):
         self.tokenizing, self.described = tokenizing, described
         self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
         self.max_positions, self.eos_ids = max_positions, eos_ids
-        self._weights_hash = weights.WeightsHash(folder)
+        self._weights_hash = weights.hash_in_background(folder)
 
     def __repr__(self) -> str:
         return f"<byrote model {self.name}: {self.vocab_size:,} tokens, {self.described.dtype}, in vLLM>"
@@ -170,8 +164,9 @@ class VllmModel(ListedModel):
     def listing(self, policy: Policy, listed: int | None = None) -> Self:
         """The same model with so many tokens listed for `policy`; None: as many as the policy can keep."""
         count = min(listed or policy.width(self.vocab_size), self.vocab_size)
-        other = copy.copy(self)
-        ListedModel.__init__(other, self.client.listing(count), RowFiller(policy, count, self.vocab_size))
+        other, client = copy.copy(self), copy.copy(self.client)
+        client.listed = count
+        ListedModel.__init__(other, client, RowFiller(policy, count, self.vocab_size))
         return other
 
 
@@ -210,7 +205,8 @@ def open_vllm(
     chosen = str(weights.dtype_of(dtype, torch.device("cpu" if is_cpu else "cuda"))).removeprefix("torch.")
     arguments = {**DEFAULTS, **(CPU_DEFAULTS if is_cpu else {}), **given, **FIXED, "dtype": chosen}
     computes = {key: value for key, value in arguments.items() if key not in (*SIZES, *FIXED, "dtype")}
-    settings = weights.settings_of(config) | {"engine": f"vLLM {vllm.__version__}", "engine_args": computes}
+    settings = weights.settings_of(config.to_diff_dict())
+    settings |= {"engine": f"vLLM {vllm.__version__}", "engine_args": computes}
     quantization = given.get("quantization") or weights.quantization_of(config)
     described = ModelIdentity(
         name=shown,

@@ -162,10 +162,6 @@ class AttentionStyle:
             mixed = (scores + hidden).softmax(-1).to(value.dtype) @ value
         return mixed if groups == 1 else mixed.reshape(count, heads, length, -1)
 
-    def is_causal_over(self, length: int) -> bool:
-        """Whether every query of a chain of this length sees all before it, at scores as they are."""
-        return self.softcap is None and (self.window is None or self.window >= length)
-
     def attend_causally(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """`query` [n, heads, length, width] over `key` [n, key-value heads, length, width], without any mask."""
         groups = query.shape[1] // key.shape[1]
@@ -263,7 +259,7 @@ def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layou
 def attend_chains(query: Tensor, key: Tensor, value: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Packed chains [heads, tokens, width] attend causally to themselves; padding comes last and is not attended to."""
     query, key, value = map(layout.as_rectangle, (query, key, value))
-    if style.is_causal_over(layout.longest_chain):
+    if style.softcap is None and (style.window is None or style.window >= layout.longest_chain):
         mixed = style.attend_causally(query, key, value)
     else:
         with _kernels_for(query, shapes_repeat=False):

@@ -55,11 +55,6 @@ def faster_layers(model: Any, tokens: int) -> Iterator[None]:
             layer._compiled_call_impl = implementation
 
 
-def is_in_one_place(model: Any) -> bool:
-    """Whether one device has all of the model."""
-    return len({weight.device for weight in model.parameters()}) == 1
-
-
 def most_layers_together(model: Any) -> int:
     """Layers on the device that has most of them."""
     places = Counter(weight.device for layer in _layers(model) or () for weight in islice(layer.parameters(), 1))
@@ -129,11 +124,10 @@ class RecordedLayout(Layout):
         self.positions[:count].copy_(batch.positions)
         self._places[:count].copy_(layout.rows(self.entries))
         self._places[count:].fill_(self.entries - 1)
-        packing = _packing_by_token(layout) if self.size.lanes == 1 else layout.packing
+        packing, seen = _by_token(layout) if self.size.lanes == 1 else (layout.packing, layout.live_entries(None))
         for ours, theirs in zip(self.packing[:3], packing[:3], strict=True):
             ours[: len(theirs)].copy_(theirs)
         self.packing.counts[len(packing.counts) :].zero_()
-        seen = _seen_by_token(layout) if self.size.lanes == 1 else layout.live_entries(None)
         rows, reach = seen.columns.shape
         self._seen.columns[:rows, :reach].copy_(seen.columns)
         self._seen.counts[:rows].copy_(seen.counts)
@@ -147,16 +141,13 @@ class RecordedLayout(Layout):
         return self._seen
 
 
-def _seen_by_token(layout: Layout) -> Seen:
-    """What every token attends to, each in a row of its own."""
+def _by_token(layout: Layout) -> tuple[Packing, Seen]:
+    """Every token in a row of its own, and what it attends to."""
     batch, rows = layout.batch, layout.beam_rows
+    order = torch.arange(len(batch.token_ids), device=batch.slots.device)
     columns = None if batch.columns is None else batch.columns[rows]
-    return live_entries(layout.sees(None)[rows, batch.lanes][:, None], columns)
-
-
-def _packing_by_token(layout: Layout) -> Packing:
-    order = torch.arange(len(layout.batch.token_ids), device=layout.batch.slots.device)
-    return Packing(order, torch.ones_like(order), layout.batch.slots, 1)
+    seen = live_entries(layout.sees(None)[rows, batch.lanes][:, None], columns)
+    return Packing(order, torch.ones_like(order), batch.slots, 1), seen
 
 
 Evaluate = Callable[[RecordedLayout], Tensor]

@@ -154,9 +154,8 @@ def _parts_that_reproduce(model: Any) -> _Parts | None:
 
 
 def _bodies(model: Any) -> Iterator[Any]:
-    for name in ("get_decoder", "model", "base_model"):
-        found = getattr(model, name, None)
-        body = found() if name == "get_decoder" and found is not None else found
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    for body in (decoder, getattr(model, "model", None), getattr(model, "base_model", None)):
         if body is not None and body is not model:
             yield body
 

@@ -208,7 +208,7 @@ class HuggingFaceModel(Tokenizing):
     @cached_property
     def described(self) -> ModelIdentity:
         """Hashing all weights begins here, in the background."""
-        self._weights_hash = weights.WeightsHash(self.model)
+        config, self._weights_hash = self.model.config, weights.hash_in_background(self.model)
         return ModelIdentity(
             name=self.name,
             revision=self.revision,
@@ -219,8 +219,8 @@ class HuggingFaceModel(Tokenizing):
             dtype=str(self.model.dtype).removeprefix("torch."),
             device=str(self.model.device),
             adapter_hash=self.adapter_hash,
-            quantization=weights.quantization_of(self.model.config),
-            settings=json.dumps(weights.settings_of(self.model.config), sort_keys=True, default=str),
+            quantization=weights.quantization_of(config),
+            settings=json.dumps(weights.settings_of(config.to_diff_dict()), sort_keys=True, default=str),
         )
 
     @cached_property

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from byrote.models.base import Stored, TreeBatch
 from byrote.models.hf.attention import AttentionStyle, Layout, attend_beams, attend_chains
-from byrote.models.hf.graphs import RecordedLayout, RecordedSteps, faster_layers, is_in_one_place, size_of
+from byrote.models.hf.graphs import RecordedLayout, RecordedSteps, faster_layers, size_of
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.packing import to_device, zeros_as_touched
 from byrote.models.tree_attention import is_available
@@ -29,7 +29,7 @@ class TreeSessionHF:
         self._layouts: dict[torch.device, Layout] = {}
         """Of the running forward, on each device that has layers."""
         self._recorded = RecordedSteps()
-        self._is_in_one_place = is_in_one_place(head.model)
+        self._is_in_one_place = len({weight.device for weight in head.model.parameters()}) == 1
         self.windows_seen: set[int | None] = set()
         """Sliding windows that layers passed to `attend`; any other local span exists only in the mask we ignore."""
 
@@ -139,11 +139,8 @@ class TreeSessionHF:
 
 
 def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
-    """Write one row per query, as 8-byte words where they fit: several times faster than by element."""
-    flat, values = memory.flatten(0, 1).flatten(1), values.flatten(1)  # [slots · entries, heads · width]
-    if values.shape[1] * values.element_size() % 8 == 0 and values.is_contiguous():
-        flat, values = flat.view(torch.int64), values.view(torch.int64)
-    flat.index_copy_(0, rows, values)
+    """One row for each query. `memory` [slots, entries, heads, width], `values` [queries, heads, width]."""
+    _as_words(memory).flatten(0, 1).index_copy_(0, rows, _as_words(values.contiguous()))
 
 
 def _places(slots: tuple[int, ...], device: torch.device) -> Tensor | list[int]:
@@ -152,9 +149,10 @@ def _places(slots: tuple[int, ...], device: torch.device) -> Tensor | list[int]:
 
 
 def _as_words(memory: Tensor) -> Tensor:
-    """[slots, entries, heads, width] as [slots, entries, words of 8 bytes] where they fit, else by element."""
-    flat = memory.flatten(2)
-    return flat.view(torch.int64) if flat.shape[2] * flat.element_size() % 8 == 0 else flat
+    """[…, heads, width] as […, words of 8 bytes] where they fit, else by element, which takes several times as long to
+    write."""
+    flat = memory.flatten(-2)
+    return flat.view(torch.int64) if flat.shape[-1] * flat.element_size() % 8 == 0 else flat
 
 
 _NAME = "byrote_tree"

@@ -8,7 +8,8 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import nullcontext
 from importlib.util import find_spec
 from operator import itemgetter
@@ -277,17 +278,14 @@ def quantization_of(config: Any) -> str | None:
     return json.dumps(settings if isinstance(settings, dict) else settings.to_dict(), sort_keys=True, default=str)
 
 
-def settings_of(config: Any) -> dict[str, Any]:
-    """The model's own settings, but for those that change no number or are in the identity already."""
-    deciding: dict[str, Any] = _deciding(config.to_diff_dict())
-    return deciding
-
-
-def _deciding(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    kept = {str(name): _deciding(entry) for name, entry in value.items() if name not in NOT_DECIDING}
-    return {name: entry for name, entry in kept.items() if not name.startswith("_")}
+def settings_of(settings: Mapping[Any, Any]) -> dict[str, Any]:
+    """A model's own settings, those inside others included, but for those that change no number or are in the identity
+    already."""
+    return {
+        str(name): settings_of(value) if isinstance(value, dict) else value
+        for name, value in settings.items()
+        if name not in NOT_DECIDING and not str(name).startswith("_")
+    }
 
 
 SAMPLED_BLOCKS = 64
@@ -337,31 +335,23 @@ def _hash(weights: Iterable[tuple[str, Tensor]], chosen: Callable[[Tensor], Tens
     return digest.hexdigest()
 
 
-class WeightsHash:
-    """`hash_weights` computed in a thread while the model is used; `result` waits for it."""
+def hash_in_background(model: Any) -> Future[str]:
+    """`hash_weights`, computed in a thread while the model is used."""
+    weights = named_weights(model)
+    on_gpu = any(tensor.is_cuda for _, tensor in weights)
+    digest: Future[str] = Future()
 
-    def __init__(self, model: Any) -> None:
-        weights, self._digest = named_weights(model), ""
-        self._error: BaseException | None = None
-        on_gpu = any(tensor.is_cuda for _, tensor in weights)
+    def compute() -> None:
+        try:
+            # Copies on a stream of their own do not wait for the forwards.
+            stream = torch.cuda.Stream() if on_gpu else None  # type: ignore[no-untyped-call]
+            with nullcontext() if stream is None else torch.cuda.stream(stream):
+                digest.set_result(_hash(weights, lambda part: part))
+        except BaseException as error:
+            digest.set_exception(error)
 
-        def compute() -> None:
-            try:
-                # Copies on a stream of their own do not wait for the forwards.
-                stream = torch.cuda.Stream() if on_gpu else None  # type: ignore[no-untyped-call]
-                with nullcontext() if stream is None else torch.cuda.stream(stream):
-                    self._digest = _hash(weights, lambda part: part)
-            except BaseException as error:
-                self._error = error
-
-        self._thread = threading.Thread(target=compute, name="hash weights", daemon=True)
-        self._thread.start()
-
-    def result(self) -> str:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._digest
+    threading.Thread(target=compute, name="hash weights", daemon=True).start()
+    return digest
 
 
 def plain_parts(tensor: Tensor) -> Iterator[Tensor]:

@@ -3,22 +3,20 @@
 `HttpClient` sends requests to one address at a `Pace` and bounds what comes back: in time, in size, and in the errors
 it can raise. `Server` adds what a scan needs: retries, ceilings, a count of what was sent, and several requests at a
 time, as many as its `Ramp` finds that the server takes.
-An audit retries around its journal instead (`longform.journal`), by the same loop, `responder.Retries`.
+An audit retries around its journal instead (`longform.journal`), by the same loop, `retries.Retries`.
 """
 
 import json
 import math
 import os
-import queue
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -193,7 +191,7 @@ class HttpClient:
         timeout_seconds: float,
         max_body_bytes: int = MAX_BODY_BYTES,
         option: str = "--endpoint",
-        pace: "Pace | None" = None,
+        pace: Pace | None = None,
     ) -> None:
         self.pace = pace or Pace(None)
         self.address, self.timeout_seconds, self.max_body_bytes = address, timeout_seconds, max_body_bytes
@@ -269,18 +267,18 @@ class HttpClient:
         # A thread, because neither a name look-up nor a header that trickles in can be interrupted from within.
         threading.Thread(target=attempt.run, daemon=True).start()
         try:
-            outcome: HttpResponse | Exception = attempt.outcome.get(timeout=self.timeout_seconds)
-        except queue.Empty:
+            error = attempt.outcome.exception(timeout=self.timeout_seconds)
+        except TimeoutError:
             del self._connections[thread]
             attempt.abandon()
             raise self.failure("did not answer in time", may_be_billed=True) from None
-        if isinstance(outcome, HttpResponse):
-            return outcome
-        raise self._translated(outcome) from outcome
+        if error is not None:
+            raise self._translated(error) from error
+        return attempt.outcome.result()
 
-    def _translated(self, error: Exception) -> Exception:
+    def _translated(self, error: BaseException) -> BaseException:
         """The transport's errors in our words; `was_reached` is False when no connection came about."""
-        if isinstance(error, _BadBody):
+        if isinstance(error, Unreadable):
             return self.failure(str(error), may_be_billed=True)
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return self.failure("cannot be reached", may_be_billed=False, was_reached=False)
@@ -314,35 +312,29 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None if math.isnan(seconds) else max(0.0, seconds)
 
 
-class _BadBody(Exception):
-    """A body beyond the bounds, or that cannot be unpacked; the message is what the endpoint did."""
-
-
 class _Attempt:
     """One request in a thread of its own; `outcome` gets the answer or the error."""
 
     def __init__(self, connection: httpx2.Client, request: Mapping[str, Any], *, max_bytes: int) -> None:
-        self.outcome: queue.SimpleQueue[HttpResponse | Exception] = queue.SimpleQueue()
+        self.outcome: Future[HttpResponse] = Future()
         self._connection, self._request, self._max_bytes = connection, request, max_bytes
         self._is_abandoned = threading.Event()
-        self._has_ended = threading.Event()
 
     def run(self) -> None:
         try:
             with self._connection.stream(**self._request) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 answer = HttpResponse(response.status_code, headers, self._body(response, headers))
-            self.outcome.put(answer)
+            self.outcome.set_result(answer)
         except Exception as error:
-            self.outcome.put(error)
-        self._has_ended.set()
+            self.outcome.set_exception(error)
         if self._is_abandoned.is_set():
             self._connection.close()
 
     def abandon(self) -> None:
         """The deadline has passed: the thread ends at the next piece it reads, and closes the connection."""
         self._is_abandoned.set()
-        if self._has_ended.is_set():
+        if self.outcome.done():
             self._connection.close()
 
     def _body(self, response: httpx2.Response, headers: Mapping[str, str]) -> bytes:
@@ -350,20 +342,20 @@ class _Attempt:
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", *_WINDOW_BITS):
             # Not quoted: a header may hold anything, the key among it.
-            raise _BadBody("packed its answer in an unknown way though asked not to")
+            raise Unreadable("packed its answer in an unknown way though asked not to")
         inflater = zlib.decompressobj(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
         body = bytearray()
         received = 0
         for piece in response.iter_raw():
             received += len(piece)
             if received > self._max_bytes or self._is_abandoned.is_set():
-                raise _BadBody(f"sent more than the {self._max_bytes:,} bytes allowed")
+                raise Unreadable(f"sent more than the {self._max_bytes:,} bytes allowed")
             # One byte more than allowed is enough to see that there are more.
             body += piece if inflater is None else inflater.decompress(piece, self._max_bytes - len(body) + 1)
             if len(body) > self._max_bytes:
-                raise _BadBody("sent an answer that unpacks to more bytes than allowed")
+                raise Unreadable("sent an answer that unpacks to more bytes than allowed")
         if inflater is not None and not inflater.eof:
-            raise _BadBody("broke off in the middle of the answer")
+            raise Unreadable("broke off in the middle of the answer")
         return bytes(body)
 
 
@@ -409,14 +401,11 @@ class Server:
             option=option,
             pace=Pace(limits.requests_per_minute, sleep=limits.sleep),
         )
+        self.pool = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="byrote-endpoint")
+        """As many threads as requests may be under way; they begin with the first one."""
         self._ramp = Ramp(limits.concurrency)
         self._retries = Retries(limits.retry, option=option, sleep=limits.sleep)
         self._lock = threading.Lock()
-
-    @cached_property
-    def pool(self) -> ThreadPoolExecutor:
-        """As many threads as requests may be under way."""
-        return ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="byrote-endpoint")
 
     def close(self) -> None:
         """End threads and connections; nothing is sent afterwards."""

@@ -127,17 +127,14 @@ def bundles(prompts: Sequence[Prompt], most: int, *, places: int = 1 << 30) -> I
 def _families(prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
     family: list[Prompt] = []
     for prompt in prompts:
-        if family and not _are_siblings(family[-1], prompt):
+        half = max(1, len(prompt.token_ids) // 2)
+        beginning = (prompt.is_chain, prompt.token_ids[:half])
+        if family and (family[-1].is_chain, family[-1].token_ids[:half]) != beginning:
             yield family
             family = []
         family.append(prompt)
     if family:
         yield family
-
-
-def _are_siblings(one: Prompt, other: Prompt) -> bool:
-    half = max(1, len(other.token_ids) // 2)
-    return one.is_chain == other.is_chain and one.token_ids[:half] == other.token_ids[:half]
 
 
 def key_of(prompt: Prompt) -> str:

@@ -14,8 +14,7 @@ import numpy as np
 from byrote.distance.text import TokenTexts
 from byrote.errors import ConfigError, ModelError
 from byrote.models.base import ModelIdentity
-from byrote.models.hf.files import CONFIG, read_settings, refuse_what_would_run_code
-from byrote.models.hf.weights import read_tokenizer
+from byrote.models.hf import files, weights
 from byrote.models.listed import ListedModel, OpenShares, RowFiller
 from byrote.models.served import check
 from byrote.models.served.client import Read, RequestCount, RequestLimits, Server, Unreadable, check_endpoint
@@ -120,12 +119,11 @@ def connect(
     with the model."""
     url = check_endpoint(name.removeprefix("endpoint:"), option="--model endpoint:URL")
     root = url.rstrip("/").removesuffix("/v1")
-    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+    loaded, settings = (None, {}) if tokenizer is None else _tokenizer_of(tokenizer)
     server = Server(root, key, limits, sent)
     try:
         card = check.find_card(server, served_model)
         kind = check.find_dialect(dialect, card, root)
-        settings = {} if tokenizer is None else _settings(tokenizer)
         vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
         tokenizing: Tokenizing | ServerTokenizer
         if loaded is not None:
@@ -171,13 +169,18 @@ def connect(
     )
 
 
-def load_tokenizer(folder: str) -> Any:
-    """The tokenizer of a folder on this machine; code that a folder brings along is not run."""
+def _tokenizer_of(folder: str) -> tuple[Any, dict[str, Any]]:
+    """The tokenizer of a folder on this machine, and the fields of config.json and generation_config.json beside it,
+    where they exist. Code that a folder brings along is not run."""
     path = Path(os.path.expanduser(folder))
     if not path.is_dir():
         raise ModelError(f"there is no tokenizer folder at {folder}; give one with tokenizer.json.")
-    refuse_what_would_run_code(folder, path)
-    return read_tokenizer(folder, str(path))
+    files.refuse_what_would_run_code(folder, path)
+    settings: dict[str, Any] = {}
+    for file in (path / files.CONFIG, path / "generation_config.json"):
+        if file.exists():
+            settings |= files.read_settings(file, advice="give the tokenizer's own")
+    return weights.read_tokenizer(folder, str(path)), settings
 
 
 def _probe_tokens(tokenizing: "Tokenizing | ServerTokenizer") -> list[int]:
@@ -185,16 +188,6 @@ def _probe_tokens(tokenizing: "Tokenizing | ServerTokenizer") -> list[int]:
     (encoded,) = tokenizing.encode_batch([PROBE_TEXT])
     ids = list(encoded.ids[:8]) or [0]
     return ids if len(ids) > 1 else ids * 2
-
-
-def _settings(folder: str) -> dict[str, Any]:
-    """The fields of config.json and generation_config.json beside a tokenizer, where they exist."""
-    settings: dict[str, Any] = {}
-    for name in (CONFIG, "generation_config.json"):
-        path = Path(os.path.expanduser(folder), name)
-        if path.exists():
-            settings |= read_settings(path, advice="give the tokenizer's own")
-    return settings
 
 
 class ServerTokenizer:
