@@ -64,13 +64,9 @@ def read_pairs(paths: Sequence[str | Path], *, prefix_tokens: int = 50, suffix_t
     """The pairs of every file, in order; names are unique. Token ids without a boundary are cut at these lengths."""
     pairs: dict[str, Pair] = {}
     for path in map(Path, paths):
-        found = False
-        for pair in _pairs_of(path.expanduser(), (prefix_tokens, suffix_tokens)):
-            if pair.name in pairs:
-                raise TextError(f"{pair.place} uses the id {pair.name!r} a second time; give every pair its own.")
-            pairs[pair.name] = pair
-            found = True
-        if not found:
+        before = len(pairs)
+        _add_unique(pairs, _pairs_of(path.expanduser(), (prefix_tokens, suffix_tokens)))
+        if len(pairs) == before:
             raise TextError(f"{path} holds no pair; give prefixes and suffixes, or a text with [[suffix]] marks.")
     return list(pairs.values())
 
@@ -81,13 +77,17 @@ def pairs_of(rows: Iterable[Mapping[str, Any]]) -> list[Pair]:
     for number, fields in enumerate(rows, start=1):
         if not isinstance(fields, Mapping):
             raise TextError(f"pair {number} is a {type(fields).__name__}; give mappings with prefix and suffix.")
-        for pair in _of_row(fields, f"pair {number}", f"pair-{number}"):
-            if pair.name in pairs:
-                raise TextError(f"pair {number} uses the id {pair.name!r} a second time; give every pair its own.")
-            pairs[pair.name] = pair
+        _add_unique(pairs, _of_row(fields, f"pair {number}", f"pair-{number}"))
     if not pairs:
         raise TextError("There is no pair; give mappings with prefix and suffix.")
     return list(pairs.values())
+
+
+def _add_unique(pairs: dict[str, Pair], further: Iterable[Pair]) -> None:
+    for pair in further:
+        if pair.name in pairs:
+            raise TextError(f"{pair.place} uses the id {pair.name!r} a second time; give every pair its own.")
+        pairs[pair.name] = pair
 
 
 def _pairs_of(path: Path, lengths: tuple[int, int]) -> Iterator[Pair]:

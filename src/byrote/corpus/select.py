@@ -25,7 +25,6 @@ from byrote.corpus.windows import (
     ChoiceName,
     Finished,
     Selection,
-    ShortWindow,
     Tally,
     Tokenizer,
     WindowOptions,
@@ -191,7 +190,10 @@ class WindowPlan:
                 own = order[first : first + block]
                 by_place = np.lexsort((starts[own], numbers[own]))
                 places = _held_starts(documents, numbers[own[by_place]], starts[own[by_place]])
-                cuts = list(_cut(places, tokenizer, self.options, bos_id))
+                if isinstance(self.options, TextWindowOptions):
+                    cuts = list(cut_text_starts(places, tokenizer, self.options, bos_id=bos_id))
+                else:
+                    cuts = list(cut_starts(places, tokenizer, self.options, bos_id=bos_id))
                 for place in np.argsort(by_place):
                     cut = cuts[place]
                     if isinstance(cut, Window):
@@ -203,10 +205,11 @@ class WindowPlan:
 
     def _next_starts(self, taken: Counter[Split], found: Counter[Split]) -> Iterator[DocumentStarts] | None:
         """As many further starts of each split as it lacks windows; None when nothing is lacking or left."""
+        stride = self.options.stride_chars
         left = {split: count - taken[split] for split, count in self.selection.starts.items()}
         if self.selection.size is None:
             taken.update(left)
-            every = ((document, np.array(starts_of(document, self.options))) for document in self.documents)
+            every = ((document, np.array(starts_of(document, stride))) for document in self.documents)
             return every if any(left.values()) else None
         wanted = share_out(self.selection.size, {split: found[split] + count for split, count in left.items()})
         lacking = {split: wanted[split] - found[split] for split in wanted if wanted[split] > found[split]}
@@ -214,7 +217,7 @@ class WindowPlan:
             return None
         sizes = {split: taken[split] + count for split, count in lacking.items()}
         chosen: dict[int, list[int]] = {}
-        groups = [(one.split, one.name, starts_of(one, self.options)) for one in self.documents]
+        groups = [(one.split, one.name, starts_of(one, stride)) for one in self.documents]
         for split, found_starts in first_ranked(groups, sizes, self.selection).items():
             for number, start in found_starts[taken[split] :]:
                 chosen.setdefault(number, []).append(start)
@@ -233,7 +236,7 @@ def plan_windows(
     seed: int = 0,
 ) -> WindowPlan:
     """Count the starts and settle what is taken. Nothing is tokenised."""
-    selection = selection_of(count_by_split(documents, options), limit=limit, sample=sample, seed=seed)
+    selection = selection_of(count_by_split(documents, options.stride_chars), limit=limit, sample=sample, seed=seed)
     return WindowPlan(documents, options, selection)
 
 
@@ -291,14 +294,6 @@ def _missing(
         documents.append(document)
     none = np.empty(0, np.int64)
     return documents, np.concatenate([none, *numbers]), np.concatenate([none, *places])
-
-
-def _cut(
-    starts: Iterator[WindowStart], tokenizer: Tokenizer, options: CutOptions, bos_id: int | None
-) -> Iterator[Window | ShortWindow]:
-    if isinstance(options, TextWindowOptions):
-        return cut_text_starts(starts, tokenizer, options, bos_id=bos_id)
-    return cut_starts(starts, tokenizer, options, bos_id=bos_id)
 
 
 def _held_starts(documents: Sequence[Document], numbers: Starts, starts: Starts) -> Iterator[WindowStart]:

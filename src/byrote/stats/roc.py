@@ -80,8 +80,6 @@ class ControlThreshold(NamedTuple):
     """A threshold from controls. `value` is None where so few of them cannot have it, and `reason` says so."""
 
     value: float | None
-    allowed: int
-    """Controls that may reach the threshold."""
     reason: str | None = None
 
 
@@ -96,15 +94,14 @@ def threshold_from_controls(scores: Floats, false_positive_rate: float) -> Contr
         needed = math.ceil(1 / false_positive_rate - 1e-9) - 1
         return ControlThreshold(
             None,
-            0,
             f"a false-positive rate of {false_positive_rate:g} cannot be had from {len(scores):,} controls; it takes "
             f"{needed:,} or more",
         )
     largest = float(np.sort(scores)[::-1][allowed - 1])
     above = rounded_up(largest)
     if above > 1:
-        return ControlThreshold(None, allowed - 1, f"{allowed:,} controls have a probability of {largest:.4g}")
-    return ControlThreshold(above, allowed - 1)
+        return ControlThreshold(None, f"{allowed:,} controls have a probability of {largest:.4g}")
+    return ControlThreshold(above)
 
 
 def rounded_up(value: float) -> float:
