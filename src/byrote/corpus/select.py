@@ -61,16 +61,14 @@ def selection_of(counts: dict[Split, int], *, limit: int | None, sample: int | N
 
 
 def share_out(size: int, counts: Mapping[Split, int]) -> dict[Split, int]:
-    """`size` in equal shares, none larger than its count and none empty; what one cannot take goes to the others."""
+    """`size` in equal shares, none larger than its count and none empty; what one cannot take goes to the other."""
     if size < len(counts):
         raise ConfigError(f"{size} cannot hold both targets and controls; ask for at least {len(counts)}.")
-    shares = dict.fromkeys(counts, 0)
-    while (open_ones := [split for split in counts if shares[split] < counts[split]]) and sum(shares.values()) < size:
-        missing = size - sum(shares.values())
-        for place, split in enumerate(open_ones):
-            # The remainder goes to those that come first, targets before controls.
-            part = missing // len(open_ones) + (place < missing % len(open_ones))
-            shares[split] = min(counts[split], shares[split] + part)
+    shares, total = dict[Split, int](), sum(counts.values())
+    for place, (split, count) in enumerate(counts.items()):
+        # The odd one goes to the targets, which come first.
+        equal = size // len(counts) + (place < size % len(counts))
+        shares[split] = min(count, max(equal, size - (total - count)))
     return shares
 
 

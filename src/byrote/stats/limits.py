@@ -18,6 +18,7 @@ from scipy import special
 
 from byrote.errors import ConfigError
 from byrote.stats.intervals import check_level
+from byrote.types import Interval
 
 ROUNDING = 1e-9
 
@@ -93,23 +94,17 @@ def _log_choose(total: int, chosen: int) -> float:
     return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
 
 
-class Share(NamedTuple):
-    """The share of marked ones in all, at least and at most."""
-
-    low: float
-    high: float
-
-
-def drawn_share(marked: int, drawn: int, population: int | None, *, alpha: float) -> Share:
-    """Limits of the share, both together with confidence 1 − `alpha`. `population` None: not known, or without end."""
+def drawn_share(marked: int, drawn: int, population: int | None, *, alpha: float) -> Interval:
+    """Limits of the share of marked ones in all, both together with confidence 1 − `alpha`. `population` None: not
+    known, or without end."""
     if population is not None and drawn >= population:
-        return Share(marked / drawn, marked / drawn)
+        return Interval(marked / drawn, marked / drawn, 1 - alpha)
     if not 0 <= marked <= drawn or drawn == 0:
         raise ConfigError(f"{marked} marked of {drawn} drawn is impossible.")
     # A rounding must not make the limits narrower than they are.
     least = math.log(alpha) - math.log(drawn + 1) - ROUNDING
     if population is None:
-        return _without_end(marked, drawn, least - _log_choose(drawn, marked))
+        return Interval(*_without_end(marked, drawn, least - _log_choose(drawn, marked)), 1 - alpha)
     low, high = marked, population - (drawn - marked)
     best = min(max(round(marked / drawn * population), low), high)
     everything = _log_choose(population, drawn)
@@ -120,16 +115,17 @@ def drawn_share(marked: int, drawn: int, population: int | None, *, alpha: float
 
     first = low + bisect_left(range(low, best), True, key=is_possible)
     last = best + bisect_left(range(best + 1, high + 1), True, key=lambda count: not is_possible(count))
-    return Share(first / population, last / population)
+    return Interval(first / population, last / population, 1 - alpha)
 
 
-def _without_end(marked: int, drawn: int, least: float) -> Share:
-    """The same with p^k (1 − p)^(n − k) as the chance."""
-    ends = []
-    for outer in (0.0, 1.0):
+def _without_end(marked: int, drawn: int, least: float) -> tuple[float, float]:
+    """The same limits with p^k (1 − p)^(n − k) as the chance."""
+
+    def edge(outer: float) -> float:
         inner = marked / drawn
         while (middle := (outer + inner) / 2) not in (outer, inner):
             chance = special.xlogy(marked, middle) + special.xlog1py(drawn - marked, -middle)
             outer, inner = (outer, middle) if chance >= least else (middle, inner)
-        ends.append(outer)
-    return Share(*ends)
+        return outer
+
+    return edge(0.0), edge(1.0)
