@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from byrote.corpus.read import Document
 from byrote.corpus.select import (
-    Tally,
     limit_ranks,
     plan_windows,
     sample_ranks,
     select_windows,
     share_out,
 )
-from byrote.corpus.windows import WindowOptions, starts_of
+from byrote.corpus.windows import Tally, WindowOptions, starts_of
 from byrote.errors import ConfigError, WindowError
 from byrote.types import Split
 from tests.corpus.cutting import cut_windows
