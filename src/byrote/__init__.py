@@ -43,29 +43,17 @@ if TYPE_CHECKING:
     from byrote.scan.options import RunConfig
     from byrote.types import Window
 
-_HOMES = {
-    "AuditFolder": "byrote.longform.run",
-    "Policy": "byrote.policy",
-    "Results": "byrote.scan.api",
-    "ByroteError": "byrote.errors",
-    "RunConfig": "byrote.scan.options",
-    "SavedRun": "byrote.api",
-    "Window": "byrote.types",
-    "Windows": "byrote.scan.api",
-    "audit": "byrote.api",
-    "change": "byrote.api",
-    "gate": "byrote.api",
-    "load_model": "byrote.scan.api",
-    "mc": "byrote.api",
-    "nv_recall": "byrote.longform.recall",
-    "prior": "byrote.api",
-    "read_run": "byrote.api",
-    "read_windows": "byrote.scan.api",
-    "risk": "byrote.api",
-    "scan": "byrote.scan.api",
-    "scan_rows": "byrote.scan.api",
-    "study": "byrote.api",
+_NAMES = {
+    "byrote.api": ("SavedRun", "audit", "change", "gate", "mc", "prior", "read_run", "risk", "study"),
+    "byrote.errors": ("ByroteError",),
+    "byrote.longform.recall": ("nv_recall",),
+    "byrote.longform.run": ("AuditFolder",),
+    "byrote.policy": ("Policy",),
+    "byrote.scan.api": ("Results", "Windows", "load_model", "read_windows", "scan", "scan_rows"),
+    "byrote.scan.options": ("RunConfig",),
+    "byrote.types": ("Window",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 """Where the public names live. The public modules are those of `__all__` that are not here."""
 
 

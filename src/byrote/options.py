@@ -4,6 +4,7 @@ The type of a field decides what fits; everything else about an option is the `S
 """
 
 import dataclasses
+import difflib
 import inspect
 import math
 import numbers
@@ -335,8 +336,6 @@ def require_known(names: Iterable[str], known: Iterable[str], *, place: str) -> 
         if name == "trust_remote_code":
             raise ConfigError(NO_REMOTE_CODE)
         if name not in known:
-            import difflib
-
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]}?" if close else "See --help for the names."
             raise ConfigError(f"{place} has the unknown option {shown(name, plain=True)}. {hint}")

@@ -9,7 +9,6 @@ from byrote.errors import ConfigError, RunError
 from byrote.report.content import DEFAULTS, Asked, Link, Section, Written
 from byrote.store.files import make_folder
 from byrote.store.folder import RunFolder
-from byrote.store.manifest import read_identity
 
 SECTIONS = {
     "scan": "byrote.scan.report",
@@ -25,15 +24,7 @@ SECTIONS = {
 
 def kind_of(path: Path) -> str:
     """The kind in the folder's identity; a RunError when it holds no run."""
-    if not path.is_dir():
-        raise RunError(f"{path} is not a folder; give the folder that was --out of a run.")
-    identity = read_identity(RunFolder(path).identity)
-    if identity is None:
-        inside = f", or byrote runs {path} for those inside" if any(path.glob("*/identity.json")) else ""
-        raise RunError(
-            f"{path} holds no byrote run (no identity.json of one); give the folder that was --out of a run{inside}."
-        )
-    return identity.kind
+    return RunFolder(path).require_identity().kind
 
 
 def section_of(kind: str) -> Section:

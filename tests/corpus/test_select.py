@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from byrote.corpus.read import Document
 from byrote.corpus.select import (
-    Tally,
     limit_ranks,
     plan_windows,
     sample_ranks,
     select_windows,
     share_out,
 )
-from byrote.corpus.windows import WindowOptions, starts_of
+from byrote.corpus.windows import Tally, WindowOptions, starts_of
 from byrote.errors import ConfigError, WindowError
 from byrote.types import Split
 from tests.corpus.cutting import cut_windows
@@ -61,7 +60,7 @@ def obvious_choice(documents: list[Document], size: int, seed: int | None) -> se
     usable = set(all_ids(*documents))
     ranked: dict[Split, list[tuple[float, int, int, str]]] = {one.split: [] for one in documents}
     for number, one in enumerate(documents):
-        starts = np.array(starts_of(one, OPTIONS))
+        starts = np.array(starts_of(one, OPTIONS.stride_chars))
         place = sum(other.split is one.split for other in documents[:number])
         ranks = limit_ranks(place, starts) if seed is None else sample_ranks(one.name, starts, seed)
         ids = [(float(r), number, int(s), f"{one.name}@{s}") for r, s in zip(ranks, starts, strict=True)]
@@ -211,7 +210,7 @@ def test_no_window_says_the_document_its_tokens_and_the_need() -> None:
     with pytest.raises(WindowError) as caught:
         select(document("b.txt", "a b"), document("a.txt", "a b c"))
     assert str(caught.value) == (
-        "a.txt has 3 tokens and 1 other document no more; prefix + suffix need 3 + 2 = 5. "
+        "a.txt has 3 tokens and 1 other document no more; prefix + suffix need 3 + 2 = 5 tokens. "
         "Shorten --prefix-tokens or --suffix-tokens, or give more text."
     )
 

@@ -25,8 +25,10 @@ def completions_in_ball(path: tuple[int, ...], case: Case) -> list[tuple[int, ..
 
 
 def close(case: Case, pool: OpenMass, *, most_nodes: int = 1000) -> tuple[int, float, int]:
-    closed: tuple[int, float, int] = case.explore(close_tails(pool, most_nodes=most_nodes))
-    return closed
+    """Nodes settled, the mass they moved to the lower bound, and the evaluations they took."""
+    nodes, lower = len(pool.open_nodes()), pool.lower
+    evals: int = case.explore(close_tails(pool, most_nodes=most_nodes))
+    return nodes - len(pool.open_nodes()), pool.lower - lower, evals
 
 
 @settings(max_examples=60)

@@ -64,13 +64,9 @@ def read_pairs(paths: Sequence[str | Path], *, prefix_tokens: int = 50, suffix_t
     """The pairs of every file, in order; names are unique. Token ids without a boundary are cut at these lengths."""
     pairs: dict[str, Pair] = {}
     for path in map(Path, paths):
-        found = False
-        for pair in _pairs_of(path.expanduser(), (prefix_tokens, suffix_tokens)):
-            if pair.name in pairs:
-                raise TextError(f"{pair.place} uses the id {pair.name!r} a second time; give every pair its own.")
-            pairs[pair.name] = pair
-            found = True
-        if not found:
+        before = len(pairs)
+        _add_unique(pairs, _pairs_of(path.expanduser(), (prefix_tokens, suffix_tokens)))
+        if len(pairs) == before:
             raise TextError(f"{path} holds no pair; give prefixes and suffixes, or a text with [[suffix]] marks.")
     return list(pairs.values())
 
@@ -81,13 +77,17 @@ def pairs_of(rows: Iterable[Mapping[str, Any]]) -> list[Pair]:
     for number, fields in enumerate(rows, start=1):
         if not isinstance(fields, Mapping):
             raise TextError(f"pair {number} is a {type(fields).__name__}; give mappings with prefix and suffix.")
-        for pair in _of_row(fields, f"pair {number}", f"pair-{number}"):
-            if pair.name in pairs:
-                raise TextError(f"pair {number} uses the id {pair.name!r} a second time; give every pair its own.")
-            pairs[pair.name] = pair
+        _add_unique(pairs, _of_row(fields, f"pair {number}", f"pair-{number}"))
     if not pairs:
         raise TextError("There is no pair; give mappings with prefix and suffix.")
     return list(pairs.values())
+
+
+def _add_unique(pairs: dict[str, Pair], further: Iterable[Pair]) -> None:
+    for pair in further:
+        if pair.name in pairs:
+            raise TextError(f"{pair.place} uses the id {pair.name!r} a second time; give every pair its own.")
+        pairs[pair.name] = pair
 
 
 def _pairs_of(path: Path, lengths: tuple[int, int]) -> Iterator[Pair]:
@@ -203,10 +203,7 @@ def _row_pairs(path: Path) -> Iterator[Pair]:
     """The pairs of two arrays, prefixes and suffixes, row by row."""
     name = path.stem.removesuffix("_prefix")
     paths = path, path.with_name(f"{name}_suffix{path.suffix}")
-    prefixes, suffixes = map(_read_array, paths)
-    for one, ids in zip(paths, (prefixes, suffixes), strict=True):
-        if ids.ndim != 2:
-            raise TextError(f"{one} is an array of {len(ids)} {ids.dtype}; give whole numbers, [rows, tokens].")
+    prefixes, suffixes = (_read_array(one, dimensions=(2,)) for one in paths)
     if len(prefixes) != len(suffixes):
         raise TextError(f"{path} has {len(prefixes)} prefixes, but there are {len(suffixes)} suffixes beside it.")
     shared: dict[int, int] = {}
@@ -246,15 +243,15 @@ def _read_stream(path: Path) -> Ids:
     return ids
 
 
-def _read_array(path: Path) -> Ids:
-    """An array of token ids of one or two dimensions, mapped and not read into memory."""
+def _read_array(path: Path, *, dimensions: tuple[int, ...] = (1, 2)) -> Ids:
+    """An array of token ids of so many dimensions, mapped and not read into memory."""
     try:
         require_regular(path)
         ids: Ids = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # whatever numpy, and Python's own parser in it, make of a damaged header
         words = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise TextError(f"{path} cannot be read as a numpy array: {words.rstrip('.')}.") from error
-    if ids.ndim not in (1, 2) or ids.dtype.kind not in "iu" or 0 in ids.shape:
+    if ids.ndim not in dimensions or ids.dtype.kind not in "iu" or 0 in ids.shape:
         shape = "×".join(map(str, ids.shape))
         raise TextError(f"{path} is an array of {shape} {ids.dtype}; give whole numbers, [rows, tokens].")
     return ids

@@ -21,20 +21,6 @@ from byrote.corpus import windows as cutting
 from byrote.corpus.pairs import Pair
 from byrote.corpus.read import Document, require_unique_names
 from byrote.corpus.text_windows import TextWindowOptions, cut_text_starts
-from byrote.corpus.windows import (
-    ChoiceName,
-    Finished,
-    Selection,
-    ShortWindow,
-    Tally,
-    Tokenizer,
-    WindowOptions,
-    WindowSet,
-    WindowStart,
-    count_by_split,
-    cut_starts,
-    starts_of,
-)
 from byrote.errors import ConfigError, WindowError
 from byrote.random_order import sample_key
 from byrote.types import Split, Window
@@ -42,7 +28,7 @@ from byrote.types import Split, Window
 Starts = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 DocumentStarts = tuple[Document, Starts]
-CutOptions = WindowOptions | TextWindowOptions
+CutOptions = cutting.WindowOptions | TextWindowOptions
 Group = tuple[Split, str, range]
 """Split and name of a document, and where its windows may begin, or the numbers of its pairs."""
 
@@ -51,32 +37,30 @@ MOST_BATCHES_PER_BLOCK = 32
 """So many windows are held at most, in batches of SLICES_PER_BATCH."""
 
 
-def selection_of(counts: dict[Split, int], *, limit: int | None, sample: int | None, seed: int) -> Selection:
+def selection_of(counts: dict[Split, int], *, limit: int | None, sample: int | None, seed: int) -> cutting.Selection:
     """What the options ask for, given so many starts by split. With limit and sample, the smaller sample."""
-    kind: ChoiceName = "sample" if sample is not None else "limit" if limit is not None else "all"
+    kind: cutting.ChoiceName = "sample" if sample is not None else "limit" if limit is not None else "all"
     size = min((value for value in (limit, sample) if value is not None), default=None)
-    selection = Selection(kind, size, seed, counts)
+    selection = cutting.Selection(kind, size, seed, counts)
     if selection.size is not None:
         share_out(selection.size, counts)
     return selection
 
 
 def share_out(size: int, counts: Mapping[Split, int]) -> dict[Split, int]:
-    """`size` in equal shares, none larger than its count and none empty; what one cannot take goes to the others."""
+    """`size` in equal shares, none larger than its count and none empty; what one cannot take goes to the other."""
     if size < len(counts):
         raise ConfigError(f"{size} cannot hold both targets and controls; ask for at least {len(counts)}.")
-    shares = dict.fromkeys(counts, 0)
-    while (open_ones := [split for split in counts if shares[split] < counts[split]]) and sum(shares.values()) < size:
-        missing = size - sum(shares.values())
-        for place, split in enumerate(open_ones):
-            # The remainder goes to those that come first, targets before controls.
-            part = missing // len(open_ones) + (place < missing % len(open_ones))
-            shares[split] = min(counts[split], shares[split] + part)
+    shares, total = dict[Split, int](), sum(counts.values())
+    for place, (split, count) in enumerate(counts.items()):
+        # The odd one goes to the targets, which come first.
+        equal = size // len(counts) + (place < size % len(counts))
+        shares[split] = min(count, max(equal, size - (total - count)))
     return shares
 
 
 def first_ranked(
-    groups: Sequence[Group], sizes: Mapping[Split, int], selection: Selection
+    groups: Sequence[Group], sizes: Mapping[Split, int], selection: cutting.Selection
 ) -> dict[Split, list[tuple[int, int]]]:
     """Of each split, the `sizes` starts of smallest rank in order, each behind the number of its group."""
 
@@ -127,7 +111,7 @@ PairOrWindow = TypeVar("PairOrWindow", Pair, Window)
 
 def choose_pairs(
     pairs: Sequence[PairOrWindow], *, limit: int | None = None, sample: int | None = None, seed: int = 0
-) -> tuple[list[PairOrWindow], Selection]:
+) -> tuple[list[PairOrWindow], cutting.Selection]:
     """All pairs or windows, or those that the options ask for, in their order."""
     numbers: dict[tuple[Split, str], list[int]] = {}
     for number, pair in enumerate(pairs):
@@ -154,15 +138,15 @@ class WindowPlan:
 
     documents: Iterable[Document]
     options: CutOptions
-    selection: Selection
+    selection: cutting.Selection
 
     def cut(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: cutting.Tokenizer,
         *,
         bos_id: int | None,
-        tally: Tally | None = None,
-        finished: Finished | None = None,
+        tally: cutting.Tally | None = None,
+        finished: cutting.Finished | None = None,
         is_wanted: Callable[[str], bool] = lambda window_id: True,
     ) -> Iterator[Window]:
         """The windows in the random order of their names, but for finished ones, which are not tokenised nor tallied.
@@ -172,7 +156,7 @@ class WindowPlan:
 
         What is not wanted is of another shard: it counts towards a limit or a sample, and that is all.
         """
-        tally = Tally() if tally is None else tally
+        tally = cutting.Tally() if tally is None else tally
         taken: Counter[Split] = Counter()
         found: Counter[Split] = Counter()
         while (chosen := self._next_starts(taken, found)) is not None:
@@ -191,7 +175,10 @@ class WindowPlan:
                 own = order[first : first + block]
                 by_place = np.lexsort((starts[own], numbers[own]))
                 places = _held_starts(documents, numbers[own[by_place]], starts[own[by_place]])
-                cuts = list(_cut(places, tokenizer, self.options, bos_id))
+                if isinstance(self.options, TextWindowOptions):
+                    cuts = list(cut_text_starts(places, tokenizer, self.options, bos_id=bos_id))
+                else:
+                    cuts = list(cutting.cut_starts(places, tokenizer, self.options, bos_id=bos_id))
                 for place in np.argsort(by_place):
                     cut = cuts[place]
                     if isinstance(cut, Window):
@@ -203,10 +190,11 @@ class WindowPlan:
 
     def _next_starts(self, taken: Counter[Split], found: Counter[Split]) -> Iterator[DocumentStarts] | None:
         """As many further starts of each split as it lacks windows; None when nothing is lacking or left."""
+        stride = self.options.stride_chars
         left = {split: count - taken[split] for split, count in self.selection.starts.items()}
         if self.selection.size is None:
             taken.update(left)
-            every = ((document, np.array(starts_of(document, self.options))) for document in self.documents)
+            every = ((document, np.array(cutting.starts_of(document, stride))) for document in self.documents)
             return every if any(left.values()) else None
         wanted = share_out(self.selection.size, {split: found[split] + count for split, count in left.items()})
         lacking = {split: wanted[split] - found[split] for split in wanted if wanted[split] > found[split]}
@@ -214,7 +202,7 @@ class WindowPlan:
             return None
         sizes = {split: taken[split] + count for split, count in lacking.items()}
         chosen: dict[int, list[int]] = {}
-        groups = [(one.split, one.name, starts_of(one, self.options)) for one in self.documents]
+        groups = [(one.split, one.name, cutting.starts_of(one, stride)) for one in self.documents]
         for split, found_starts in first_ranked(groups, sizes, self.selection).items():
             for number, start in found_starts[taken[split] :]:
                 chosen.setdefault(number, []).append(start)
@@ -233,32 +221,34 @@ def plan_windows(
     seed: int = 0,
 ) -> WindowPlan:
     """Count the starts and settle what is taken. Nothing is tokenised."""
-    selection = selection_of(count_by_split(documents, options), limit=limit, sample=sample, seed=seed)
+    selection = selection_of(
+        cutting.count_by_split(documents, options.stride_chars), limit=limit, sample=sample, seed=seed
+    )
     return WindowPlan(documents, options, selection)
 
 
 def select_windows(
     documents: Iterable[Document],
-    tokenizer: Tokenizer,
+    tokenizer: cutting.Tokenizer,
     options: CutOptions,
     *,
     bos_id: int | None,
     limit: int | None = None,
     sample: int | None = None,
     seed: int = 0,
-) -> WindowSet:
+) -> cutting.WindowSet:
     """The windows of a plan as a list in document order; at least one, else a WindowError says why there is none."""
     documents = list(documents)
     require_unique_names(documents)
-    plan, tally = plan_windows(documents, options, limit=limit, sample=sample, seed=seed), Tally()
+    plan, tally = plan_windows(documents, options, limit=limit, sample=sample, seed=seed), cutting.Tally()
     windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally))
     require_windows(tally, options)
     place_of = {document.name: place for place, document in enumerate(documents)}
     windows.sort(key=lambda window: (place_of[window.document], window.char_start))
-    return WindowSet(windows, tally, plan.selection)
+    return cutting.WindowSet(windows, tally, plan.selection)
 
 
-def require_windows(tally: Tally, options: CutOptions) -> None:
+def require_windows(tally: cutting.Tally, options: CutOptions) -> None:
     """Raise a WindowError with the numbers unless there is at least one window."""
     if tally.windows:
         return
@@ -276,7 +266,7 @@ def require_windows(tally: Tally, options: CutOptions) -> None:
 
 
 def _missing(
-    chosen: Iterable[DocumentStarts], finished: Finished | None, found: Counter[Split]
+    chosen: Iterable[DocumentStarts], finished: cutting.Finished | None, found: Counter[Split]
 ) -> tuple[list[Document], Starts, Starts]:
     """Documents, and for every start that is not finished the number of its document and where it is; finished ones
     are `found`."""
@@ -293,16 +283,8 @@ def _missing(
     return documents, np.concatenate([none, *numbers]), np.concatenate([none, *places])
 
 
-def _cut(
-    starts: Iterator[WindowStart], tokenizer: Tokenizer, options: CutOptions, bos_id: int | None
-) -> Iterator[Window | ShortWindow]:
-    if isinstance(options, TextWindowOptions):
-        return cut_text_starts(starts, tokenizer, options, bos_id=bos_id)
-    return cut_starts(starts, tokenizer, options, bos_id=bos_id)
-
-
-def _held_starts(documents: Sequence[Document], numbers: Starts, starts: Starts) -> Iterator[WindowStart]:
+def _held_starts(documents: Sequence[Document], numbers: Starts, starts: Starts) -> Iterator[cutting.WindowStart]:
     """Starts in the order of the texts: each text is read once, and forgotten with its last window."""
     for number, own in groupby(zip(numbers.tolist(), starts.tolist(), strict=True), key=itemgetter(0)):
         held = documents[number].held()
-        yield from (WindowStart(held, start) for _, start in own)
+        yield from (cutting.WindowStart(held, start) for _, start in own)

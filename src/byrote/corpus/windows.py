@@ -79,13 +79,6 @@ class WindowOptions:
         return f"prefix + suffix need {self.cut_prefix} + {self.cut_suffix} = {self.tokens} tokens"
 
 
-class Stride(Protocol):
-    """Options of either kind of windows."""
-
-    @property
-    def stride_chars(self) -> int | None: ...
-
-
 class WindowStart(NamedTuple):
     """Where a window may begin. Cheap: nothing is tokenised yet, and the window may come out short."""
 
@@ -154,11 +147,11 @@ class WindowSet:
     selection: Selection
 
 
-def count_by_split(documents: Iterable[Document], options: Stride) -> dict[Split, int]:
+def count_by_split(documents: Iterable[Document], stride_chars: int | None) -> dict[Split, int]:
     """The starts of each split that has documents, targets first."""
     starts: Counter[Split] = Counter()
     for document in documents:
-        starts[document.split] += len(starts_of(document, options))
+        starts[document.split] += len(starts_of(document, stride_chars))
     return {split: starts[split] for split in Split if split in starts}
 
 
@@ -187,11 +180,11 @@ def start_batches(starts: Iterable[WindowStart]) -> Iterator[list[WindowStart]]:
         yield batch
 
 
-def starts_of(document: Document, options: Stride) -> range:
-    """The characters at which windows of a document may begin."""
-    if options.stride_chars is None or not document.characters:
+def starts_of(document: Document, stride_chars: int | None) -> range:
+    """The characters at which windows of a document may begin; None: at its first."""
+    if stride_chars is None or not document.characters:
         return range(1)
-    return range(0, document.characters, options.stride_chars)
+    return range(0, document.characters, stride_chars)
 
 
 def _encode_from(starts: Sequence[WindowStart], tokenizer: Tokenizer, *, needed: int) -> list[Encoding]:

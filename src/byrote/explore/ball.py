@@ -40,8 +40,8 @@ class Ball:
         self.length = len(suffix_ids) * (1 if text is None else TOKENS_PER_TARGET_TOKEN)
         self.budget = budget
         self.eos_ids = eos_ids
-        self.distance: DistanceName = "levenshtein" if distance == "none" else distance
-        self.viability = text or make_viability(self.distance, budget=budget, rule="exact")
+        searched: DistanceName = "levenshtein" if distance == "none" else distance
+        self.viability = text or make_viability(searched, budget=budget, rule="exact")
 
     def advance(
         self, states: NDArray[np.int16], tokens: NDArray[np.int64], depths: NDArray[np.int64]

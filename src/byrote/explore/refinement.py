@@ -44,17 +44,9 @@ CHOICES = 4
 """Choices after which expanded nodes are removed from the short list."""
 
 
-class Closed(NamedTuple):
-    """How many nodes were settled, the mass they moved to the lower bound, and the evaluations they took."""
-
-    nodes: int
-    mass: float
-    token_evals: int
-
-
-def close_tails(pool: OpenMass, *, most_nodes: int) -> Exploration[Closed]:
-    """Settle up to `most_nodes` open nodes with one viable completion, heaviest first."""
-    before, spent = pool.lower, 0
+def close_tails(pool: OpenMass, *, most_nodes: int) -> Exploration[int]:
+    """Settle up to `most_nodes` open nodes with one viable completion, heaviest first; the evaluations it took."""
+    spent = 0
     nodes = closable_nodes(pool)[:most_nodes]
     for first in range(0, len(nodes), BATCH):
         chosen = nodes[first : first + BATCH]
@@ -66,7 +58,7 @@ def close_tails(pool: OpenMass, *, most_nodes: int) -> Exploration[Closed]:
         log_p = pool.tree.log_p[chosen] + np.bincount(owners, weights=log_probs)
         for node, value in zip(chosen.tolist(), log_p.tolist(), strict=True):
             pool.settle(node, log_p=value)
-    return Closed(len(nodes), pool.lower - before, spent)
+    return spent
 
 
 def closable_nodes(pool: OpenMass) -> NDArray[np.int64]:

@@ -120,7 +120,7 @@ class _Starts:
         self, documents: Sequence[Document], tokenizer: Tokenizer, options: WindowOptions, bos_id: int | None
     ) -> None:
         self._documents, self._tokenizer, self._options, self._bos_id = documents, tokenizer, options, bos_id
-        self._ends = list(accumulate(len(starts_of(document, options)) for document in documents))
+        self._ends = list(accumulate(len(starts_of(document, options.stride_chars)) for document in documents))
         self.count = self._ends[-1]
         self._characters: list[int] = []
 

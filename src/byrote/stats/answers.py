@@ -11,6 +11,7 @@ because an extractable window hits with at least chance τ. Both are about these
 """
 
 import math
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -46,14 +47,11 @@ def mean_at_most(seen: float, count: int, alpha: float) -> float:
 
 def extractable_at_most(windows: int, hits: int, answers: int, threshold: float, *, level: float = 0.95) -> int:
     """How many of `windows` windows can reach τ when each had `answers` answers and `hits` of all of them hit."""
-    low, high = 0, windows
-    while low < high:
-        middle = (low + high + 1) // 2
-        if hits >= middle * answers or special.bdtr(hits, middle * answers, threshold) >= 1 - level:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def is_too_many(count: int) -> bool:
+        return hits < count * answers and float(special.bdtr(hits, count * answers, threshold)) < 1 - level
+
+    return bisect_left(range(1, windows + 1), True, key=is_too_many)
 
 
 class Expected(NamedTuple):

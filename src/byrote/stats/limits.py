@@ -10,11 +10,15 @@ Neither asks that windows be independent of each other: what is random is the dr
 """
 
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from scipy import special
 
 from byrote.errors import ConfigError
 from byrote.stats.intervals import check_level
+from byrote.types import Interval
 
 ROUNDING = 1e-9
 
@@ -65,19 +69,14 @@ def missed_at_most(strata: Sequence[Stratum], *, level: float = 0.95) -> int:
 def most_in_population(windows: int, audited: int, found: int, *, level: float) -> int:
     """The largest number M of such windows in all that leaves `found` or fewer in the sample a chance of 1 − level.
 
-    P(X ≤ found | M) falls with M, so M is found by bisection.
+    P(X ≤ found | M) falls with M.
     """
     if not 0 <= found <= audited <= windows:
         raise ConfigError(f"{found} found in {audited} audited of {windows} windows is impossible.")
-    low, high = found, windows - (audited - found)
-    while low < high:
-        middle = (low + high + 1) // 2
-        # A rounding must not make the limit smaller than it is.
-        if at_most_found(windows, middle, audited, found) > (1 - level) * (1 - ROUNDING):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    # A rounding must not make the limit smaller than it is.
+    least = (1 - level) * (1 - ROUNDING)
+    beyond = range(found + 1, windows - (audited - found) + 1)
+    return found + bisect_left(beyond, True, key=lambda marked: at_most_found(windows, marked, audited, found) <= least)
 
 
 def at_most_found(windows: int, marked: int, audited: int, found: int) -> float:
@@ -95,72 +94,38 @@ def _log_choose(total: int, chosen: int) -> float:
     return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
 
 
-class Share(NamedTuple):
-    """The share of marked ones in all, at least and at most."""
-
-    low: float
-    high: float
-
-
-def drawn_share(marked: int, drawn: int, population: int | None, *, alpha: float) -> Share:
-    """Limits of the share, both together with confidence 1 − `alpha`. `population` None: not known, or without end."""
+def drawn_share(marked: int, drawn: int, population: int | None, *, alpha: float) -> Interval:
+    """Limits of the share of marked ones in all, both together with confidence 1 − `alpha`. `population` None: not
+    known, or without end."""
     if population is not None and drawn >= population:
-        return Share(marked / drawn, marked / drawn)
+        return Interval(marked / drawn, marked / drawn, 1 - alpha)
     if not 0 <= marked <= drawn or drawn == 0:
         raise ConfigError(f"{marked} marked of {drawn} drawn is impossible.")
-    average = math.lgamma(marked + 1) + math.lgamma(drawn - marked + 1) - math.lgamma(drawn + 2)
     # A rounding must not make the limits narrower than they are.
-    least = math.log(alpha) + average - ROUNDING
+    least = math.log(alpha) - math.log(drawn + 1) - ROUNDING
     if population is None:
-        return _without_end(marked, drawn, least)
+        return Interval(*_without_end(marked, drawn, least - _log_choose(drawn, marked)), 1 - alpha)
     low, high = marked, population - (drawn - marked)
     best = min(max(round(marked / drawn * population), low), high)
+    everything = _log_choose(population, drawn)
 
     def is_possible(count: int) -> bool:
-        return _log_chance(count, marked, drawn, population) >= least
+        chance = _log_choose(count, marked) + _log_choose(population - count, drawn - marked) - everything
+        return chance >= least
 
-    first = _edge(low, best, is_possible)
-    last = -_edge(-high, -best, lambda count: is_possible(-count))
-    return Share(first / population, last / population)
-
-
-def _edge(outer: int, inner: int, is_possible: Callable[[int], bool]) -> int:
-    """The smallest possible count from `outer` to `inner`; what is possible reaches up to `inner`."""
-    while outer < inner:
-        middle = (outer + inner) // 2
-        outer, inner = (outer, middle) if is_possible(middle) else (middle + 1, inner)
-    return inner
+    first = low + bisect_left(range(low, best), True, key=is_possible)
+    last = best + bisect_left(range(best + 1, high + 1), True, key=lambda count: not is_possible(count))
+    return Interval(first / population, last / population, 1 - alpha)
 
 
-def _log_chance(count: int, marked: int, drawn: int, population: int) -> float:
-    others, missed = population - count, drawn - marked
-    return (
-        math.lgamma(count + 1)
-        - math.lgamma(count - marked + 1)
-        + math.lgamma(others + 1)
-        - math.lgamma(others - missed + 1)
-        - math.lgamma(population + 1)
-        + math.lgamma(population - drawn + 1)
-    )
+def _without_end(marked: int, drawn: int, least: float) -> tuple[float, float]:
+    """The same limits with p^k (1 − p)^(n − k) as the chance."""
 
+    def edge(outer: float) -> float:
+        inner = marked / drawn
+        while (middle := (outer + inner) / 2) not in (outer, inner):
+            chance = special.xlogy(marked, middle) + special.xlog1py(drawn - marked, -middle)
+            outer, inner = (outer, middle) if chance >= least else (middle, inner)
+        return outer
 
-def _without_end(marked: int, drawn: int, least: float) -> Share:
-    """The same with p^k (1 − p)^(n − k) as the chance."""
-
-    def is_possible(share: float) -> bool:
-        logs = [
-            count * math.log(part) if part > 0 else -math.inf
-            for count, part in ((marked, share), (drawn - marked, 1 - share))
-            if count
-        ]
-        return math.fsum(logs) >= least if all(map(math.isfinite, logs)) else not logs
-
-    best = marked / drawn
-    low, high = 0.0, 1.0
-    inner = best
-    while marked and (middle := (low + inner) / 2) not in (low, inner):
-        low, inner = (low, middle) if is_possible(middle) else (middle, inner)
-    outer = best
-    while marked < drawn and (middle := (outer + high) / 2) not in (outer, high):
-        outer, high = (middle, high) if is_possible(middle) else (outer, middle)
-    return Share(low if marked else 0.0, high if marked < drawn else 1.0)
+    return edge(0.0), edge(1.0)

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from byrote.stats.intervals import check_level
 from byrote.types import Interval
@@ -63,8 +64,9 @@ class PriorSums:
         with np.errstate(divide="ignore"):
             log_counts = np.log(counts.astype(np.float64))  # [prefixes, trials]
         log_all = np.logaddexp.reduce(log_counts, axis=1)[:, None]  # [prefixes, 1]
-        log_sums = np.stack([log_sum(log_p + log_counts[:, [trial]]) for trial in range(counts.shape[1])])
-        return cls(log_sums, log_sum(2 * log_p + log_all), (log_p + log_all).max(axis=0), counts.sum(axis=0))
+        log_sums = np.stack([special.logsumexp(log_p + of_trial[:, None], axis=0) for of_trial in log_counts.T])
+        log_squares = special.logsumexp(2 * log_p + log_all, axis=0)
+        return cls(log_sums, log_squares, (log_p + log_all).max(axis=0), counts.sum(axis=0))
 
     def add(self, other: "PriorSums") -> "PriorSums":
         return PriorSums(
@@ -78,7 +80,7 @@ class PriorSums:
         """One estimate per suffix over all trials together; all draws are independent unless a number is given."""
         with np.errstate(divide="ignore"):
             trial_means = self.log_sums - np.log(self.draws)[:, None]
-        columns = (log_sum(self.log_sums), self.log_squares, self.log_largest, trial_means.T)
+        columns = (special.logsumexp(self.log_sums, axis=0), self.log_squares, self.log_largest, trial_means.T)
         draws = int(self.draws.sum())
         counted = draws if independent is None else independent
         return [
@@ -107,18 +109,9 @@ def _estimate(
     )
 
 
-def log_sum(values: Floats, axis: int = 0) -> Floats:
-    """log Σ exp along `axis`; −inf where everything is −inf."""
-    highest = values.max(axis=axis, keepdims=True, initial=-np.inf)
-    base = np.where(np.isfinite(highest), highest, 0.0)
-    with np.errstate(divide="ignore"):
-        total: Floats = np.log(np.exp(values - base).sum(axis=axis)) + base.squeeze(axis)
-    return total
-
-
 def log_mean(values: Sequence[float]) -> float:
     """log of the mean of exp(values)."""
-    return float(log_sum(np.asarray(values, dtype=np.float64))) - math.log(len(values))
+    return float(special.logsumexp(values)) - math.log(len(values))
 
 
 def log_ratio(log_conditional: float, log_prior: float) -> float:
@@ -141,7 +134,7 @@ def predicted_log_mean(logs: Sequence[float], *, level: float = 0.95) -> Interva
     if values.size < 2:
         return Interval(-math.inf, math.inf, level)
     spread = float(values.std(ddof=1))
-    means = float(values.mean()) + log_sum(spread * _repetitions(values.size), axis=1) - math.log(values.size)
+    means = float(values.mean()) + special.logsumexp(spread * _repetitions(values.size), axis=1) - math.log(values.size)
     low, high = np.quantile(means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return Interval(float(low), float(high), level)
 

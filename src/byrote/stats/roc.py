@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.stats.clusters import FloatArray as Floats
-from byrote.stats.clusters import Units
+from byrote.stats.clusters import FloatArray, Units
 from byrote.stats.intervals import LEVEL, student_quantile, undefined
 from byrote.types import Interval
 
@@ -20,8 +19,8 @@ from byrote.types import Interval
 class RocCurve(NamedTuple):
     """Shares of positives and of negatives above every threshold, from above all scores to below all of them."""
 
-    false_positives: Floats
-    true_positives: Floats
+    false_positives: FloatArray
+    true_positives: FloatArray
 
 
 class Separation(NamedTuple):
@@ -31,14 +30,14 @@ class Separation(NamedTuple):
     interval: Interval
 
 
-def roc_curve(positives: Floats, negatives: Floats) -> RocCurve:
+def roc_curve(positives: FloatArray, negatives: FloatArray) -> RocCurve:
     """One point for every distinct score, and the point (0, 0) before them."""
     thresholds = np.unique(np.concatenate([positives, negatives]))[::-1]
     counts = [len(scores) - np.searchsorted(np.sort(scores), thresholds) for scores in (negatives, positives)]
     return RocCurve(*(np.concatenate([[0], count]) / count[-1] for count in counts))
 
 
-def found_at(positives: Floats, negatives: Floats, false_positive_rate: float) -> NDArray[np.bool_]:
+def found_at(positives: FloatArray, negatives: FloatArray, false_positive_rate: float) -> NDArray[np.bool_]:
     """Which positives are found by the lowest threshold that at most this share of the negatives reaches."""
     # 0.001 · 3000 is 2.9999999999999996 in floats.
     allowed = math.floor(false_positive_rate * len(negatives) + 1e-9)
@@ -47,7 +46,7 @@ def found_at(positives: Floats, negatives: Floats, false_positive_rate: float) -
     return np.asarray(positives > np.sort(negatives)[::-1][allowed])
 
 
-def placements(scores: Floats, others: Floats) -> Floats:
+def placements(scores: FloatArray, others: FloatArray) -> FloatArray:
     """For each score the share of the others below it, ties half."""
     ascending = np.sort(others)
     below = np.searchsorted(ascending, scores, side="left") + np.searchsorted(ascending, scores, side="right")
@@ -55,7 +54,7 @@ def placements(scores: Floats, others: Floats) -> Floats:
 
 
 def separation(
-    positives: Floats, negatives: Floats, units_of_positives: Units, units_of_negatives: Units
+    positives: FloatArray, negatives: FloatArray, units_of_positives: Units, units_of_negatives: Units
 ) -> Separation:
     """AUC with an interval that holds although windows overlap.
 
@@ -80,12 +79,10 @@ class ControlThreshold(NamedTuple):
     """A threshold from controls. `value` is None where so few of them cannot have it, and `reason` says so."""
 
     value: float | None
-    allowed: int
-    """Controls that may reach the threshold."""
     reason: str | None = None
 
 
-def threshold_from_controls(scores: Floats, false_positive_rate: float) -> ControlThreshold:
+def threshold_from_controls(scores: FloatArray, false_positive_rate: float) -> ControlThreshold:
     """The least τ of three digits such that a further control reaches it with at most this probability.
 
     With n controls and j = ⌊rate · (n + 1)⌋, τ lies above the j-th largest of them. A further one, exchangeable with
@@ -96,15 +93,14 @@ def threshold_from_controls(scores: Floats, false_positive_rate: float) -> Contr
         needed = math.ceil(1 / false_positive_rate - 1e-9) - 1
         return ControlThreshold(
             None,
-            0,
             f"a false-positive rate of {false_positive_rate:g} cannot be had from {len(scores):,} controls; it takes "
             f"{needed:,} or more",
         )
     largest = float(np.sort(scores)[::-1][allowed - 1])
     above = rounded_up(largest)
     if above > 1:
-        return ControlThreshold(None, allowed - 1, f"{allowed:,} controls have a probability of {largest:.4g}")
-    return ControlThreshold(above, allowed - 1)
+        return ControlThreshold(None, f"{allowed:,} controls have a probability of {largest:.4g}")
+    return ControlThreshold(above)
 
 
 def rounded_up(value: float) -> float:

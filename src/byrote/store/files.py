@@ -47,7 +47,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.byrote-tmp")
     try:
-        _require_replaceable(path)
+        refuse_link(path)
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "a device, pipe or socket"
+            raise StorageError(f"{path} is {kind}, not a file; give the name of a file to write.")
         with _created(temporary) as file:
             yield file
             file.flush()
@@ -63,13 +66,6 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
                 "make room or choose another folder, then run the same command again."
             ) from error
         raise
-
-
-def _require_replaceable(path: Path) -> None:
-    refuse_link(path)
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "a device, pipe or socket"
-        raise StorageError(f"{path} is {kind}, not a file; give the name of a file to write.")
 
 
 def refuse_link(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from byrote.errors import RunError
 from byrote.store.files import TEMPORARY, WRITTEN, make_folder, refuse_link, sync_folder
-from byrote.store.manifest import read_identity
+from byrote.store.manifest import RunIdentity, read_identity
 
 PART_NAME = re.compile(r"(part|continuations)-(?P<number>\d{6,})\.parquet")
 BLOCK_NAME = re.compile(r"[\w-]+\.parquet")
@@ -91,6 +91,19 @@ class RunFolder:
             raise RunError(
                 f"Cannot use {self.path} as a run folder: {error.strerror}; choose another with --out."
             ) from error
+
+    def require_identity(self) -> RunIdentity:
+        """A RunError when the folder holds no run."""
+        if not self.path.is_dir():
+            raise RunError(f"{self.path} is not a folder; give the folder that was --out of a run.")
+        identity = read_identity(self.identity)
+        if identity is None:
+            inside = f", or byrote runs {self.path} for those inside" if any(self.path.glob("*/identity.json")) else ""
+            raise RunError(
+                f"{self.path} holds no byrote run (no identity.json of one); give the folder that was --out of a "
+                f"run{inside}."
+            )
+        return identity
 
     def refuse_foreign(self) -> None:
         """Only an empty folder or one of ours may be written to: byrote never touches files of others."""

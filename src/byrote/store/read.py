@@ -88,13 +88,7 @@ def read_run(path: str | Path) -> StoredRun:
 def verify_run(path: str | Path) -> StoredRun:
     """Check every file of the run at `path`; a RunError names the first that is not as it was written."""
     folder = RunFolder(Path(path))
-    if not folder.path.is_dir():
-        raise RunError(f"{path} is not a folder; give the folder that was --out of a run.")
-    identity = read_identity(folder.identity)
-    if identity is None:
-        raise RunError(
-            f"{path} holds no byrote run (no identity.json of one); give the folder that was --out of a run."
-        )
+    identity = folder.require_identity()
     manifest = read_manifest(folder.manifest)
     if manifest is not None:
         return _verify_complete(folder, identity, manifest)

@@ -151,7 +151,7 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
         return with_verbatim(pool.bounds(), p_verbatim).verdict(config.threshold) == Verdict.NOT_SHOWN
 
     if config.closure:
-        token_evals += (yield from close_tails(pool, most_nodes=config.closure)).token_evals
+        token_evals += yield from close_tails(pool, most_nodes=config.closure)
     if config.refine and is_undecided():
         options = RefineOptions(token_evals=config.refine, threshold=config.threshold, order="both")
         has_states = outcome.states is not None
