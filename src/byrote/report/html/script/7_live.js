@@ -106,6 +106,7 @@ function drawChart() {
   const { width, height, left, right, top, bottom } = CHART;
   const budget = currentRun().editBudget;
   const x = (allowed, shift) => left + ((allowed + 0.5) / (budget + 1)) * (width - left - right) + shift;
+  const labelled = Math.ceil((budget + 1) / 11);  // every how many edits: characters have budgets of 20
   const ceiling = chartCeiling(budget);
   const y = (share) => top + (1 - share / ceiling) * (height - top - bottom);
   chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -116,7 +117,7 @@ function drawChart() {
   }
   for (let allowed = 0; allowed <= budget; allowed += 1) {
     if (allowed === edits()) chart.append(svg("rect", { x: x(allowed, -14), y: top, width: 28, height: height - top - bottom, rx: 4, class: "current" }));
-    chart.append(svg("text", { x: x(allowed, 0), y: height - bottom + 15, "text-anchor": "middle" }, allowed));
+    if (allowed % labelled === 0) chart.append(svg("text", { x: x(allowed, 0), y: height - bottom + 15, "text-anchor": "middle" }, allowed));
     for (const isControl of [false, true]) {
       const { windows, hits } = countNear(isControl, allowed);
       if (!windows) continue;
