@@ -2,6 +2,8 @@
 
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,21 +63,27 @@ def test_an_interrupted_run_estimates_the_whole_without_bias() -> None:
     assert of_finished < -4
 
 
-def stopped_run(
-    lab: TinyLab, byrote: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, *, after: int, **options: Any
-) -> Path:
-    """A run whose process ends with Ctrl-C after so many rows."""
+@contextmanager
+def ctrl_c_after(rows: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A scan in this context gets Ctrl-C after so many rows."""
     added, add = 0, RunSession.add
 
     def counted(session: RunSession, row: Any, continuations: Any = ()) -> None:
         nonlocal added
         add(session, row, continuations)
         added += 1
-        if added == after:
+        if added == rows:
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunSession, "add", counted)
+        yield
+
+
+def stopped_run(
+    lab: TinyLab, byrote: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, *, after: int, **options: Any
+) -> Path:
+    with ctrl_c_after(after, monkeypatch):
         assert byrote(*scan_arguments(lab, folder, **options)).code == 130
     return folder
 

@@ -30,6 +30,7 @@ from tests.scan.alike import assert_same_run
 from tests.scan.scans import Command, TinyLab
 from tests.scan.test_served import assert_same_rows as assert_same_numbers
 from tests.scan.test_served import serve
+from tests.scan.test_stopped_early import ctrl_c_after
 
 CHARS = {"unit": "text", "prefix_chars": 80, "suffix_chars": 60, "stride_chars": 60, "top_k": 10, "beam_width": 6}
 
@@ -143,6 +144,16 @@ def test_shards_merge_and_runs_resume(lab: TinyLab, runs: tuple[Path, Path], byr
     assert byrote(*arguments(lab, runs[0])).code == 0, "a finished run is found finished"
     assert byrote("verify", runs[0]).code == 0
     assert byrote("gate", runs[0], "--max-rate", "near=1").code == 0
+
+
+def test_a_stopped_run_goes_on_to_the_same_rows(
+    lab: TinyLab, runs: tuple[Path, Path], byrote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ctrl_c_after(4, monkeypatch):
+        assert byrote(*arguments(lab, tmp_path / "run")).code == 130
+    assert not (tmp_path / "run" / "manifest.json").exists()
+    assert byrote(*arguments(lab, tmp_path / "run")).code == 0
+    assert_same_run(tmp_path / "run", runs[0])
 
 
 def test_samples_of_a_run_lie_inside_its_bounds(runs: tuple[Path, Path], lab: TinyLab) -> None:
