@@ -42,9 +42,10 @@ SIDES: dict[str, list[str]] = {
     "default": [],
     "default_without_answers": ["--answers", "0"],
     "near": ["--measures", "near", "--answers", "0"],
+    "screen_off": ["--screen", "off"],
     "near_screen_off": ["--measures", "near", "--screen", "off", "--answers", "0"],
 }
-USUAL_SIDES = ["verbatim", "default", "near", "near_screen_off"]
+USUAL_SIDES = ["verbatim", "default", "screen_off", "near", "near_screen_off"]
 LONG_SIDES = {"verbatim", "default", "default_without_answers"}
 LONGER_THAN_START = 1.2
 """What a program must take, as a multiple of its start, for the rest of its time to be told."""
@@ -126,7 +127,8 @@ def compare(chosen: argparse.Namespace, programs: Programs, windows: list[Window
     is_long = len(windows) > chosen.few
     parts = dict.fromkeys(SIDES, windows)
     if is_long:
-        parts |= {"near": spread(windows, len(windows) // 2), "near_screen_off": spread(windows, chosen.few)}
+        parts |= {"near": spread(windows, len(windows) // 2)}
+        parts |= dict.fromkeys(("screen_off", "near_screen_off"), spread(windows, chosen.few))
     part = spread(windows, chosen.fewest)
     batches = {batch: 1 / programs.reference(spread(part, max(2 * batch, 8)), batch).each for batch in chosen.batches}
     best = max(batches, key=batches.__getitem__)
