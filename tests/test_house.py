@@ -130,3 +130,9 @@ def test_a_scan_imports_few_modules() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert len(found) <= 95, sorted(found)
+
+
+def test_a_scan_does_not_load_what_draws() -> None:
+    """A user waits for every import before the first window."""
+    code = "import sys, byrote.cli.scan; print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -8,7 +8,7 @@ import pytest
 
 from byrote.errors import RunError
 from byrote.report.analysis.comparison import compare_runs
-from byrote.report.analysis.series import Series, by_steps, change_between, series_of, series_rows, step_of, window_rows
+from byrote.report.analysis.series import Series, by_steps, change_between, series_of, series_rows, window_rows
 from byrote.report.content import contents_json
 from byrote.report.page import write_page
 from byrote.report.summary import headline
@@ -129,7 +129,7 @@ def test_neighbouring_steps_alone_are_compared_in_pairs(views: list[RunView]) ->
     ],
 )
 def test_checkpoints_name_their_step(base: RunView, model: dict[str, str], step: int | None) -> None:
-    assert step_of(replace(base, manifest={**base.manifest, "model": model})) == step
+    assert replace(base, manifest={**base.manifest, "model": model}).training_step == step
 
 
 def test_runs_of_the_same_step_are_no_series(views: list[RunView]) -> None:

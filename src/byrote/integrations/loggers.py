@@ -12,7 +12,7 @@ from typing import Any
 from byrote.errors import ConfigError, ModelError
 from byrote.report.analysis.limits import limit_of
 from byrote.report.analysis.rates import HEADLINE_CRITERIA
-from byrote.report.analysis.series import mean_counted_mass, step_of
+from byrote.report.analysis.series import mean_counted_mass
 from byrote.report.view import DECISIVE, RunView
 from byrote.types import LoggerName, Split
 
@@ -52,7 +52,7 @@ def log_to(logger: LoggerName, view: RunView, *, project: str) -> dict[str, floa
         raise ConfigError(f"{logger} is not installed; install it with: pip install {logger}.") from error
     numbers = numbers_of(view)
     try:
-        LOGGERS[logger](module, view, project, numbers, step_of(view))
+        LOGGERS[logger](module, view, project, numbers, view.training_step)
     except Exception as error:  # of the network, an account, a disk
         words = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(f"{logger} refused the numbers ({words[:200]}); check its settings.") from error

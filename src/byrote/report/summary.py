@@ -15,7 +15,6 @@ from byrote.report.analysis.comparison import common_budget
 from byrote.report.analysis.limits import account_words, limit_of, rest_words
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
 from byrote.report.analysis.records import nearly_sentence
-from byrote.report.analysis.series import step_of
 from byrote.report.content import Bar, RateCard, Sentence
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
@@ -85,7 +84,7 @@ def _joint_headline(views: Sequence[RunView]) -> str:
         entry = rate_for(view.rates, criterion, split=Split.TARGET, edits=edits)
         shares.append(f"{percent(entry.rate.value) if entry else 'an unknown share'} from {view.label}")
         values.append(entry.rate.value if entry else -math.inf)
-    if len(views) > 2 and all(step_of(view) is not None for view in views):
+    if len(views) > 2 and all(view.training_step is not None for view in views):
         shares = [shares[0], shares[-1], f"at most {shares[values.index(max(values))]}"]
     return f"Target {views[0].noun}s that come out {manner}: {listed(shares, most=len(shares))}."
 

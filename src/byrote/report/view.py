@@ -1,6 +1,7 @@
 """A run as the report reads it: typed columns, texts by document, and the few settings a reader needs named."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +32,8 @@ DECISIVE = (
 """Options that define what a rate is about: runs that differ in one are not measured alike."""
 
 LISTED_DOCUMENTS = 50
+STEP = re.compile(r"(?:checkpoint|global_step|step)[-_]?([0-9]{1,12})$", re.IGNORECASE)
+"""How names of checkpoints end in their step."""
 
 Texts = Mapping[tuple[str, str], str]
 """(split, document name) → text."""
@@ -111,6 +114,16 @@ class RunView:
     @property
     def model(self) -> str:
         return model_name(self.manifest) or self.path.name
+
+    @property
+    def training_step(self) -> int | None:
+        """The step of training that it measured; None where nothing says so."""
+        recorded = (self.manifest.get("training") or {}).get("step")
+        if recorded is not None:
+            return int(recorded)
+        model = self.manifest["model"]
+        found = [STEP.search(str(model[name]).rstrip("/")) for name in ("revision", "name") if model.get(name)]
+        return next((int(match[1]) for match in found if match is not None), None)
 
     @property
     def is_records(self) -> bool:

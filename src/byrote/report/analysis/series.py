@@ -4,7 +4,6 @@ The step of a run is in its manifest (`training.step`), or at the end of its mod
 and `checkpoint-500`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,22 +24,10 @@ from byrote.report.words import integer, plural
 from byrote.stats.population import Flags, Population
 from byrote.types import Split
 
-STEP = re.compile(r"(?:checkpoint|global_step|step)[-_]?([0-9]{1,12})$", re.IGNORECASE)
-
-
-def step_of(view: RunView) -> int | None:
-    """The step of training that a run measured; None where nothing says so."""
-    recorded = (view.manifest.get("training") or {}).get("step")
-    if recorded is not None:
-        return int(recorded)
-    model = view.manifest["model"]
-    found = [STEP.search(str(model[name]).rstrip("/")) for name in ("revision", "name") if model.get(name)]
-    return next((int(match[1]) for match in found if match is not None), None)
-
 
 def by_steps(views: Sequence[RunView]) -> list[RunView]:
     """Runs of different steps in their order and labelled by them; any others as they are."""
-    of_step = {step: view for view in views if (step := step_of(view)) is not None}
+    of_step = {step: view for view in views if (step := view.training_step) is not None}
     if len(views) < 2 or len(of_step) < len(views):
         return list(views)
     return [replace(of_step[step], label=f"step {step}") for step in sorted(of_step)]
@@ -107,7 +94,7 @@ class Series:
 
 def series_of(views: Sequence[RunView], comparison: RunComparison) -> Series | None:
     """Runs in the order of `by_steps`, where their steps and the windows they share are known."""
-    steps = [step for view in views if (step := step_of(view)) is not None]
+    steps = [step for view in views if (step := view.training_step) is not None]
     if comparison.aligned is None or len(set(steps)) < len(views):
         return None
     rows = rated_rows(comparison.aligned)
