@@ -25,7 +25,10 @@ def plain_normal_form(text: str) -> str:
 def text_of(pieces: Sequence[bytes | None], ids: Sequence[int]) -> str:
     """Without a character that the last token leaves incomplete."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return decoder.decode(b"".join(pieces[token] or b"" for token in ids))
+    text = decoder.decode(b"".join(pieces[token] or b"" for token in ids))
+    pending, _ = decoder.getstate()
+    # A surrogate is broken with its second byte; Python's decoder waits for its end.
+    return text + (decoder.decode(b"", True) if pending[:1] == b"\xed" and pending[1:] >= b"\xa0" else "")
 
 
 def characters_of(pieces: Sequence[bytes | None], ids: Sequence[int], target: str) -> str:

@@ -114,6 +114,8 @@ def _row(piece: bytes) -> tuple[str, tuple[int, int]]:
     """The characters of a piece that continues no other, and the character it begins: its bits and missing bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text, (pending, _) = decoder.decode(piece), decoder.getstate()
+    if pending[:1] == b"\xed" and pending[1:] >= b"\xa0":  # a surrogate is broken already; Python waits for its end
+        text, pending = text + decoder.decode(b"", True), b""
     if not pending:
         return normalised_piece(text), (0, 0)
     size = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4
