@@ -192,7 +192,7 @@ def test_a_moved_slot_goes_on_at_its_new_place(name: str) -> None:
     check(name, session, [[], [], []], {0: FIRST, 2: OTHER})
     child = grown(beginning(OTHER, 3), 50, 6)
     check(name, session, [[], [], [child]], {})
-    session.move(2, 0, 7)
+    session.move([2], [0], 7)
     check(name, session, [[grown(child, 51, 4)], [], [grown(child, 52, 4)]], {})
 
 

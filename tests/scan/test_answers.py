@@ -60,10 +60,10 @@ def decoded(
     for chunk, _ in score.chunks(windows):
         scored = score.score(chunk)
         decoding.decode(scored)
-        settled += decoding.ready(scored)
+        settled += decoding.ready([*decoding.released(), *scored])
         everything += scored
     decoding.finish()
-    settled += decoding.ready([])
+    settled += decoding.ready(decoding.released())
     assert sorted(map(id, settled)) == sorted(map(id, everything))
     return [item.answers for item in everything if item.answers is not None]
 

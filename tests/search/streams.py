@@ -43,9 +43,9 @@ class WatchedSession:
     def grow(self, entries: int) -> None:
         self._inner.grow(entries)
 
-    def move(self, source: int, target: int, entries: int) -> None:
+    def move(self, sources: Sequence[int], targets: Sequence[int], entries: int) -> None:
         self._watch(None)
-        self._inner.move(source, target, entries)
+        self._inner.move(sources, targets, entries)
 
     def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
         return self._inner.copy_out(slots, entries)

@@ -115,8 +115,8 @@ class TreeSession(Protocol):
     def grow(self, entries: int) -> None:
         """Raise the capacity to `entries` per slot; what is stored stays."""
 
-    def move(self, source: int, target: int, entries: int) -> None:
-        """Copy the first `entries` of slot `source` to slot `target`."""
+    def move(self, sources: Sequence[int], targets: Sequence[int], entries: int) -> None:
+        """Copy the first `entries` of each source slot to its target slot; no slot is both."""
 
     def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
         """The first `entries` of these slots, for `copy_in` to as many slots of any session of the same model."""

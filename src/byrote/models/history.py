@@ -29,8 +29,8 @@ class EntryMemory:
     def grow(self, entries: int) -> None:
         self._held = functional.pad(self._held, (0, entries - self.entries))
 
-    def move(self, source: int, target: int, entries: int) -> None:
-        self._held[target, :entries] = self._held[source, :entries]
+    def move(self, sources: Sequence[int], targets: Sequence[int], entries: int) -> None:
+        self._held[list(targets), :entries] = self._held[list(sources), :entries]
 
     def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
         return {0: (self._held[list(slots), :entries],)}

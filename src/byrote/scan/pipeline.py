@@ -10,6 +10,7 @@ slots of answers, whatever the number of windows.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from byrote.models.base import TreeModel
@@ -68,7 +69,7 @@ class Pipeline:
         self.passages = PassageStage(model, config, decode) if config.passage else None
 
     def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
-        """Every window once, as it is settled."""
+        """Every window once, as it is settled. The next chunk is begun before what the host alone does for this one."""
         for chunk, following in self.score.chunks(windows):
             self._remark("scoring")
             scored = self.score.score(chunk)
@@ -76,18 +77,17 @@ class Pipeline:
             self.decoding.decode(scored)
             for measure in self.further:
                 measure(scored)
-            if "near" not in self.config.measures:
-                self.score.begin(following)
-                yield from self.rows(scored)
-                continue
-            self._remark("searching")
-            passed, screened = self.screen.divide(scored)
-            yield from self.rows(self.followed(self.after_search.take(self.search.search(passed))))
+            settled: Iterable[Measured] = scored
+            if "near" in self.config.measures:
+                self._remark("searching")
+                passed, screened = self.screen.divide(scored)
+                yield from self.rows(self.followed(self.after_search.take(self.search.search(passed))))
+                settled = self.followed(self.search.settle_unsearched(screened))
             self.score.begin(following)
-            yield from self.rows(self.followed(self.search.settle_unsearched(screened)))
+            yield from self.rows(chain(self.decoding.released(), settled))
         yield from self.rows(self.followed(self.after_search.take(self.search.drain())))
         self.decoding.finish()
-        yield from self.rows(self.followed(self.after_search.flush()))
+        yield from self.rows(chain(self.decoding.released(), self.followed(self.after_search.flush())))
         if self.passages is not None:
             yield from self.rows(self.passages.flush())
 

@@ -407,9 +407,9 @@ class Stream:
         self.cache.move(sources, targets)
         self._verbatim.move(sources, targets)
         self._prefix_tokens[targets] = self._prefix_tokens[sources]
-        for target, source in moves.items():
-            slot = self.scheduler.active[target]
-            self._session.move(source, target, max(slot.reach, slot.task.chain_tokens))
+        moved = [self.scheduler.active[target] for target in moves]
+        reach = max(max(slot.reach, slot.task.chain_tokens) for slot in moved)
+        self._session.move([*moves.values()], [*moves], reach)
 
     def _reserve(self, entries: int) -> None:
         if self._session.entries < entries:

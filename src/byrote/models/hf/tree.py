@@ -44,12 +44,11 @@ class TreeSessionHF:
         self.entries = entries
         self._recorded.forget()
 
-    def move(self, source: int, target: int, entries: int) -> None:
-        # All layers together take one kernel instead of one each.
-        memories = [memory for pair in self._memory.values() for memory in pair]
-        torch._foreach_copy_(
-            [memory[target, :entries] for memory in memories], [memory[source, :entries] for memory in memories]
-        )
+    def move(self, sources: Sequence[int], targets: Sequence[int], entries: int) -> None:
+        read, write = (cache(partial(_places, tuple(slots))) for slots in (sources, targets))
+        for memory in (memory for pair in self._memory.values() for memory in pair):
+            rows = _as_words(memory[:, :entries])
+            rows[write(memory.device)] = rows[read(memory.device)]
 
     def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
         places = cache(partial(_places, tuple(slots)))

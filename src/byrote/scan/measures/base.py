@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from byrote.models.base import TreeModel
     from byrote.models.scoring import VerbatimScore
     from byrote.scan.options import RunConfig
-    from byrote.scan.stages.decode import GreedyResult, SampledAnswers
+    from byrote.scan.stages.decode import Draws, GreedyResult, SampledAnswers
     from byrote.scan.stages.passage import PassageResult
     from byrote.scan.stages.posthoc import Posthoc
     from byrote.scan.stages.search import NearResult
@@ -34,6 +34,7 @@ class Measured:
     score: "VerbatimScore"
     chain: "Chain | None"
     """Its states on the device, as long as its chunk is the newest."""
+    drawn: "Draws | None" = None
     greedy: "GreedyResult | None" = None
     answers: "SampledAnswers | None" = None
     screen_score: float | None = None

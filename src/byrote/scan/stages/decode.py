@@ -23,10 +23,9 @@ seed, the window and the answer's number alone.
 """
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,15 +41,18 @@ from byrote.policy import Kept, keep
 from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.search.base import TOKENS_PER_TARGET_TOKEN, target_chars
+from byrote.types import Window
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int16]
 LONGEST = 1 << 20
 """Tokens of an answer, at most: where the points of the next answer begin."""
 BEYOND_LIST = -1
 """In place of a token that the list of the first forward does not reach."""
-FEW = 1 / 4
-"""The rest of a chunk's answers is few once it takes no more than this share of the spare slots."""
+FEW_ON_CPU = 1 / 4
+"""The rest of a chunk's answers is few once it takes no more than this share of the spare slots. On a GPU, where a step
+for few takes as long as one for many, it is few once it fits."""
 
 
 def answers_of(config: RunConfig) -> int:
@@ -104,6 +106,7 @@ class DecodeStage:
         self._model, self._config, self._spare_slots = model, config, spare_slots
         self._has_greedy = int(config.decodes_greedy)
         self._samples = config.sampled_answers
+        self._few = len(spare_slots) if model.device.type == "cuda" else max(1, int(FEW_ON_CPU * len(spare_slots)))
         self._cap = config.search_options().max_children
         self._eos = np.array(sorted(model.eos_ids), dtype=np.int64)
         self._rule = _TextRule(model, config) if config.unit == "text" else None
@@ -134,25 +137,17 @@ class DecodeStage:
             choices = [item.score.first_choices for item in scored]
             log_probs = [item.score.first_choice_log_probs for item in scored]
             answers.follow(0, _padded(choices, answers.longest, -1), _padded(log_probs, answers.longest, 0.0), along)
-        if self._samples:
-            pad = torch.nn.utils.rnn.pad_sequence
-            parts = zip(*(chain.kept for chain in chains), strict=True)
-            kept = Kept(*(pad(list(part), batch_first=True)[:, None] for part in parts))  # [windows, 1, places, kept]
-            places = kept.unlisted.shape[-1]
-            points = answers.points.reshape(len(scored), -1, answers.longest)[:, self._has_greedy :, :places]
-            drawn = _drawn(kept, to_device(torch.from_numpy(points), self._model.device))
-            tokens, token_log_probs = (
-                np.pad(part.cpu().numpy(), ((0, 0), (0, 0), (0, answers.longest - places))) for part in drawn
-            )  # [windows, samples, longest]
-            for number in range(self._samples):
-                answers.follow(self._has_greedy + number, tokens[:, number], token_log_probs[:, number], along)
+        for number in range(self._samples):
+            drawn = [item.drawn for item in scored if item.drawn is not None]
+            tokens = _padded([own.tokens[number] for own in drawn], answers.longest, -1)
+            token_log_probs = _padded([own.log_probs[number] for own in drawn], answers.longest, 0.0)
+            answers.follow(self._has_greedy + number, tokens, token_log_probs, along)
         self._answers = answers if self._answers is None else self._answers.joined(answers)
         while len(active := self._answers.unfinished()):
             is_spare = np.isin(self._answers.slots[active], self._spare_slots)
             free = np.setdiff1d(self._spare_slots, self._answers.slots[active])
             own = active[~is_spare]
-            few = max(1, int(FEW * len(self._spare_slots)))
-            if len(own) <= min(few, len(free)) and (not self._config.decodes_whole or not len(own)):
+            if len(own) <= min(self._few, len(free)) and (not self._config.decodes_whole or not len(own)):
                 self._move(own, free)
                 break
             # An answer whose part of the window's slot is full waits for a slot of its own.
@@ -168,10 +163,14 @@ class DecodeStage:
             self._step(active)
         self._settle()
 
-    def ready(self, settled: Iterable[Measured]) -> Iterator[Measured]:
-        """Those of the `settled` windows whose answers are there, after those that were held back until now."""
+    def released(self) -> list[Measured]:
+        """Windows that were held back until now; some of them may have to wait again."""
         waiting, self._held = self._held, []
-        for item in itertools.chain(waiting, settled):
+        return waiting
+
+    def ready(self, settled: Iterable[Measured]) -> Iterator[Measured]:
+        """Those of the `settled` windows whose answers are there. The others are held back."""
+        for item in settled:
             if (self._has_greedy and item.greedy is None) or (self._samples and item.answers is None):
                 self._held.append(item)
             else:
@@ -181,10 +180,11 @@ class DecodeStage:
         """Give each of these answers a slot of its own."""
         assert self._answers is not None
         assert self._session is not None
-        for answer, slot in zip(answers, free, strict=False):
-            reach = self._answers.reach(answer)
-            self._session.move(int(self._answers.slots[answer]), int(slot), int(reach))
-            self._answers.slots[answer] = slot
+        if not len(moving := answers[: len(free)]):
+            return
+        slots, reach = free[: len(moving)], int(self._answers.reach(moving).max())
+        self._session.move(self._answers.slots[moving].tolist(), slots.tolist(), reach)
+        self._answers.slots[moving] = slots
 
     def _step(self, active: Ints) -> None:
         """One more token of each of these answers."""
@@ -216,10 +216,8 @@ class DecodeStage:
 
     def _points(self, scored: Sequence[Measured]) -> Floats:
         """[windows, lanes, longest]: 0 for a greedy answer."""
-        longest = self._config.limits.suffix_tokens
-        names = [item.window.window_id for item in scored]
-        points = answer_points(self._config.seed, names, answers=self._samples, tokens=longest)
-        return np.concatenate([np.zeros((len(scored), self._has_greedy, longest)), points], axis=1)
+        points = sampled_points(self._config, [item.window for item in scored])
+        return np.concatenate([np.zeros((len(scored), self._has_greedy, points.shape[-1])), points], axis=1)
 
     def _next_tokens(self, logits: Tensor, points: Tensor) -> tuple[Ints, Floats]:
         policy = self._config.policy
@@ -244,6 +242,26 @@ def answer_points(seed: int, window_ids: Sequence[str], *, answers: int, tokens:
     return points
 
 
+def sampled_points(config: RunConfig, windows: Sequence[Window]) -> Floats:
+    """Of the sampled answers of these windows. [windows, answers, longest]"""
+    names, longest = [window.window_id for window in windows], config.limits.suffix_tokens
+    return answer_points(config.seed, names, answers=config.sampled_answers, tokens=longest)
+
+
+class Draws(NamedTuple):
+    """What the sampled answers of a window take after each target token, as far as the first forward lists it."""
+
+    tokens: Ints  # [answers, T]
+    log_probs: Floats
+
+
+def first_draws(kept: Kept, config: RunConfig, windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
+    """Tokens and log-probabilities of `Draws`, [windows, answers, longest suffix]; `kept` is [windows, longest suffix,
+    kept]."""
+    points = sampled_points(config, windows)[..., : kept.unlisted.shape[1]]
+    return _drawn(Kept(*(part[:, None] for part in kept)), to_device(torch.from_numpy(points), kept.unlisted.device))
+
+
 def _drawn(kept: Kept, points: Tensor) -> tuple[Tensor, Tensor]:
     """The listed token that each point in [0, 1) falls into and its log-probability; `BEYOND_LIST` where the point is
     beyond what is listed. NaN in, NaN out."""
@@ -260,7 +278,7 @@ def _drawn(kept: Kept, points: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(is_listed, tokens, BEYOND_LIST), log_probs
 
 
-def _padded(rows: Sequence[Sequence[float]], longest: int, value: float) -> NDArray[np.float64]:
+def _padded(rows: Sequence[Sequence[float] | NDArray[Any]], longest: int, value: float) -> NDArray[np.float64]:
     return np.array([[*row, *[value] * (longest - len(row))] for row in rows])
 
 
@@ -270,27 +288,27 @@ class _TextRule:
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
         longest = LONGEST_FORM * config.suffix_chars
         self._rule = TextDistance(config.edits, model.token_texts.on(torch.device("cpu")), longest=longest)
-        self.initial: Ints = self._rule.initial().long().numpy()
+        self.initial: Rows = self._rule.initial().numpy()
 
     def targets(self, scored: Sequence[Measured]) -> Ints:
         """Their characters as the rule reads them. [windows, …]"""
         padded: Ints = self._rule.pad([target_chars(item.window.suffix_text) or () for item in scored], 0).numpy()
         return padded
 
-    def advance(self, states: Ints, tokens: Ints, targets: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    def advance(self, states: Rows, tokens: Ints, targets: Ints) -> tuple[Rows, Ints, NDArray[np.bool_]]:
         """States and least final distances after one token more of each answer, and which are complete."""
         clock = torch.zeros(len(tokens), dtype=torch.int64)
         advanced = self._rule.advance(
-            torch.from_numpy(states.astype(np.int16))[:, None],
+            torch.from_numpy(states)[:, None],
             torch.from_numpy(tokens)[:, None, None],
             padded=torch.from_numpy(targets),
             step=clock,
             length=clock,
         )
-        state, least = (part[:, 0, 0].long().numpy() for part in (advanced.state, advanced.least))
+        state, least = (part[:, 0, 0].numpy() for part in (advanced.state, advanced.least))
         return state, least, advanced.is_complete[:, 0, 0].numpy()
 
-    def along(self, scored: Sequence[Measured], longest: int) -> Ints:
+    def along(self, scored: Sequence[Measured], longest: int) -> Rows:
         """The states after every token of the targets; those of shorter ones stay. [windows, longest + 1, width]"""
         suffixes = [item.window.suffix_ids for item in scored]
         states, targets = np.tile(self.initial, (len(scored), longest + 1, 1)), self.targets(scored)
@@ -301,13 +319,13 @@ class _TextRule:
             states[rows, step + 1], _, _ = self.advance(states[rows, step], tokens, targets[rows])
         return states
 
-    def distances(self, states: Ints, targets: Ints) -> Ints:
+    def distances(self, states: Rows, targets: Ints) -> Ints:
         """Of answers that end in these states."""
         lengths = torch.from_numpy((targets >= 0).sum(1))
         distances: Ints = self._rule.if_ended(torch.from_numpy(states), lengths).numpy()
         return distances
 
-    def are_complete(self, states: Ints, targets: Ints) -> NDArray[np.bool_]:
+    def are_complete(self, states: Rows, targets: Ints) -> NDArray[np.bool_]:
         """Of states [answers, tokens, width], by the answers' targets."""
         characters = self._rule.characters(torch.from_numpy(states)).numpy()
         complete: NDArray[np.bool_] = characters >= (targets >= 0).sum(1)[:, None]
@@ -335,7 +353,7 @@ class _Answers:
     newest: Ints  # the token to be evaluated next, in an entry of the answer's own
     written: Ints  # entries of its own that were evaluated
     targets: Ints  # [answers, …]: characters of the target, where the rule is that of text
-    rows: Ints  # [answers, longest + 1]: D[t, ·] of the t tokens so far; with text the states of the rule
+    rows: Rows  # [answers, longest + 1]: D[t, ·] of the t tokens so far; with text the states of the rule
     log_p: Floats
     has_ended: NDArray[np.bool_]
     is_lost: NDArray[np.bool_]
@@ -382,7 +400,7 @@ class _Answers:
             targets=np.repeat(
                 np.zeros((windows, 0), np.int64) if rule is None else rule.targets(scored), lanes, axis=0
             ),
-            rows=np.tile(np.arange(longest + 1) if rule is None else rule.initial, (count, 1)),
+            rows=np.tile(np.arange(longest + 1, dtype=np.int16) if rule is None else rule.initial, (count, 1)),
             log_p=np.zeros(count),
             has_ended=np.zeros(count, dtype=np.bool_),
             is_lost=np.zeros(count, dtype=np.bool_),
@@ -407,7 +425,7 @@ class _Answers:
         return _Answers(self.config, self.eos, self.rule, **both)
 
     def follow(
-        self, lane: int, choices: NDArray[np.float64] | Ints, log_probs: Floats, along: Ints | None = None
+        self, lane: int, choices: NDArray[np.float64] | Ints, log_probs: Floats, along: Rows | None = None
     ) -> None:
         """Begin the answers of this lane: along the target up to where the choice [windows, longest] is another.
         `along`: the states of the text rule there."""
@@ -463,13 +481,13 @@ class _Answers:
         if self.rule is not None:
             self._append_text(self.rule, answers, tokens)
             return
-        self.rows[answers] = _next_row(self.rows[answers], tokens, self.chains[answers, 1:])
+        rows = _next_row(self.rows[answers], tokens, self.chains[answers, 1:])
+        self.rows[answers] = rows
         counts, is_sampled = self.counts[answers], self.is_sampled[answers]
         self.has_ended[answers] = np.isin(tokens, self.eos) | (counts == lengths)
-        missing = np.where(is_sampled[:, None], np.maximum(0, places - counts[:, None]), 0)
-        surplus = np.maximum(0, counts[:, None] - places)
-        inside = places <= lengths[:, None]
-        least = np.where(inside, self.rows[answers] + surplus + missing, self.longest + 1).min(1)
+        surplus = counts.astype(np.int16)[:, None] - np.arange(self.longest + 1, dtype=np.int16)
+        unmatched = np.where(is_sampled[:, None], np.abs(surplus), np.maximum(surplus, 0))
+        least = np.where(places <= lengths[:, None], rows + unmatched, self.longest + 1).min(1)
         if self.config.distance == "hamming":
             least = np.where(is_sampled, self._mismatches(answers), least)
         is_lost = ~self.has_ended[answers] & self.is_stopped[answers] & (least > self.config.edits)
@@ -516,21 +534,23 @@ class _Answers:
         slots, counts = np.unique(self.slots[answers], return_counts=True)
         rows, reaches = np.repeat(np.arange(len(slots)), counts), self.reach(answers)
         entries = np.arange(int(reaches.max()))
-        chains = (self.prefixes[answers] + self.lengths[answers] - 1)[:, None]
-        room, first = entries_of_answers(self.config), self.lanes[answers, None] * _part(self.config)
-        turn = (entries - chains - first) % room  # [answers, entries]
-        written, shared = self.written[answers, None], self.shared[answers, None]
-        is_own = (entries >= chains) & (entries < chains + room) & (turn <= written)
+        chains = self.prefixes[answers] + self.lengths[answers] - 1
+        room, first = entries_of_answers(self.config), self.lanes[answers] * _part(self.config)
+        written, shared = self.written[answers], self.shared[answers]
+        behind = entries - chains[:, None]  # [answers, entries]
+        turns = behind - first[:, None]
+        turns += room * (turns < 0)
+        is_own = (behind >= 0) & (behind < room) & (turns <= written[:, None])
         ancestry = np.zeros((len(slots), int(counts.max()), len(entries)), dtype=np.bool_)
-        ancestry[rows, ranges(counts)] = is_own | (entries < shared)
+        ancestry[rows, ranges(counts)] = is_own | (entries < shared[:, None])
         positions = np.tile(entries, (len(slots), 1))
         answer, entry = np.nonzero(is_own)
-        positions[rows[answer], entry] = (shared + turn)[answer, entry]
+        positions[rows[answer], entry] = shared[answer] + turns[answer, entry]
         nodes = Nodes(
             counts=counts,
             token_ids=self.newest[answers],
-            positions=(shared + written)[:, 0],
-            entries=(chains + (first + written) % room)[:, 0],
+            positions=shared + written,
+            entries=chains + (first + written) % room,
             ancestry=ancestry,
             entry_positions=positions,
             slots=slots,
@@ -557,11 +577,11 @@ class _Answers:
             for row, answer in enumerate(answers)
         ]
 
-    def _levenshtein(self, answers: Ints) -> Ints:
+    def _levenshtein(self, answers: Ints) -> Ints | Rows:
         """Of answers that have ended."""
         if self.rule is not None:
             return self.rule.distances(self.rows[answers], self.targets[answers])
-        distances: Ints = self.rows[answers, self.lengths[answers]]
+        distances: Rows = self.rows[answers, self.lengths[answers]]
         return distances
 
     def sampled(self) -> list[SampledAnswers]:
@@ -582,12 +602,12 @@ class _Answers:
         ]
 
 
-def _next_row(row: Ints, tokens: Ints, targets: Ints) -> Ints:
+def _next_row(row: Rows, tokens: Ints, targets: Ints) -> Rows:
     """D[t, ·] from D[t − 1, ·] of many answers: one token appended to each. [answers, longest + 1]"""
     width = row.shape[1]
     best = row + 1
     best[:, 1:] = np.minimum(best[:, 1:], row[:, :-1] + (targets != tokens[:, None]))
-    places = np.arange(width)
+    places = np.arange(width, dtype=np.int16)
     # Skipping target tokens: D[t, j] ≤ D[t, i] + (j − i), swept in one go.
-    swept: Ints = np.minimum.accumulate(best - places, axis=1) + places
+    swept: Rows = np.minimum.accumulate(best - places, axis=1) + places
     return swept

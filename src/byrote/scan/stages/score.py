@@ -19,7 +19,7 @@ from byrote.models.scoring import VerbatimScore, require_numbers
 from byrote.policy import Kept
 from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.stages.decode import answers_of, entries_of_answers
+from byrote.scan.stages.decode import Draws, answers_of, entries_of_answers, first_draws
 from byrote.search.sizing import free_memory
 from byrote.search.tree import Chain, TokenPair, evaluate_chains
 from byrote.types import Window
@@ -32,7 +32,7 @@ GPU_BATCH = 256
 """Windows per forward."""
 SPARE_SHARE = 0.5
 """Slots for answers that outlive their chunk, as a share of its windows."""
-CHUNK_SHARE = 0.35
+CHUNK_SHARE = 0.38
 """Share of a device's free memory that the chains of a chunk may take."""
 
 
@@ -44,7 +44,7 @@ class ScoreStage:
     """Evaluates windows in chunks. The chains of a chunk are valid until the next chunk is scored."""
 
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
-        self._model, self._policies, self._limits = model, config.scored_policies, config.limits
+        self._model, self._config, self._policies, self._limits = model, config, config.scored_policies, config.limits
         self._listing = config.search_options().listing
         self._with_standard = "membership" in config.measures
         self._server_lists = config.logprobs
@@ -140,11 +140,12 @@ class ScoreStage:
         standard = torch.zeros(0) if scores.standard_scores is None else scores.standard_scores
         numbers = [scores.log_probs, scores.ranks, scores.model_log_probs, standard]
         padded = [kept.token_ids[..., 0], kept.log_probs[..., 0], listed, kept.unlisted]
-        return _Launched(windows, slots, kept, Handover([*numbers, *padded]))
+        drawn = Handover(first_draws(kept, self._config, windows)) if self._config.sampled_answers else None
+        return _Launched(windows, slots, kept, Handover([*numbers, *padded]), drawn)
 
     def _read(self, launched: "_Launched") -> list[Measured]:
         assert self._session is not None
-        windows, slots, kept, _ = launched
+        windows, slots, kept, _, drawn = launched
         scores = launched.scores(self._model.eos_ids, self._server_lists, is_capped=self._is_capped)
         for score in scores:
             require_numbers([score.model_log_p], self._model.dtype, what=f"window {score.window.window_id}")
@@ -152,10 +153,13 @@ class ScoreStage:
         lengths = [len(window.suffix_ids) for window in windows]
         if min(lengths) < len(kept.unlisted[0]):
             listed = [Kept(*(own[:length] for own in rows)) for rows, length in zip(listed, lengths, strict=True)]
-        session = self._session
-        return [
-            Measured(score, Chain(session, slot, own)) for score, slot, own in zip(scores, slots, listed, strict=True)
-        ]
+        chains = [Chain(self._session, slot, own) for slot, own in zip(slots, listed, strict=True)]
+        measured = list(map(Measured, scores, chains))
+        if drawn is not None:
+            for item, tokens, log_probs in zip(measured, *(tensor.numpy() for tensor in drawn.wait()), strict=True):
+                length = len(item.window.suffix_ids)
+                item.drawn = Draws(tokens[:, :length], log_probs[:, :length])
+        return measured
 
     def _halve(self, error: Exception, window: Window) -> None:
         if self._batch == 1:
@@ -173,6 +177,7 @@ class _Launched(NamedTuple):
     slots: Sequence[int]
     kept: Kept
     arriving: Handover
+    drawn: Handover | None
 
     def scores(self, eos_ids: frozenset[int], server_lists: int | None, *, is_capped: bool) -> list[VerbatimScore]:
         """`server_lists`: tokens that a server names for each place. Beyond them no rank is known and, where
