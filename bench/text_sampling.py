@@ -85,7 +85,9 @@ def distances(goal: Goal, answers: Ints) -> Ints:
     has_ended = np.array([ended for _, ended in written])
     # A character that the end leaves incomplete is dropped.
     texts = [
-        plain_normal_form(decode(ids, skip_special_tokens=False).rstrip("\ufffd"))[: len(goal.target)]
+        plain_normal_form(decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False).rstrip("\ufffd"))[
+            : len(goal.target)
+        ]
         for ids, _ in written
     ]
     table = last_rows(texts, goal.target)
