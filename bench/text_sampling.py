@@ -98,23 +98,25 @@ def distances(goal: Goal, answers: Ints) -> Ints:
     return np.stack([found, is_own], 1)[rows]
 
 
-def last_rows(texts: list[str], target: str) -> Ints:
-    """The textbook table's last row, D[i, 0 … L] for all i characters of each text, all texts at once."""
-    lengths, goal, columns = np.array([len(text) for text in texts]), code_points(target), np.arange(len(target) + 1)
-    codes = np.zeros((len(texts), lengths.max(initial=0)), dtype=np.int64)
-    for row, text in zip(codes, texts, strict=True):
-        row[: len(text)] = code_points(text)
-    table = np.tile(columns, (len(texts), 1)).astype(np.int32)
-    for place in range(codes.shape[1]):
-        fresh = table + 1
-        fresh[:, 1:] = np.minimum(fresh[:, 1:], table[:, :-1] + (codes[:, place, None] != goal))
-        fresh = np.minimum.accumulate(fresh - columns, axis=1) + columns  # D[i, j] ≤ D[i, j − s] + s
-        table = np.where((place < lengths)[:, None], fresh, table)
-    return table
+def last_rows(texts: list[str], target: str) -> NDArray[np.int16]:
+    """The textbook table's last row of each text, D[i, 0 … L] for all its i characters. [texts, L + 1]"""
+    lengths, goal = np.array([len(text) for text in texts]), code_points(target)[:, None]
+    shifts = [np.int16(1 << power) for power in range(len(target).bit_length())]
+    codes = np.zeros((lengths.max(initial=0), len(texts)), dtype=np.int32)
+    for column, text in enumerate(texts):
+        codes[: len(text), column] = code_points(text)
+    table = np.tile(np.arange(len(target) + 1, dtype=np.int16)[:, None], len(texts))  # [columns, texts]
+    for place, characters in enumerate(codes):
+        fresh = table + np.int16(1)
+        fresh[1:] = np.minimum(fresh[1:], table[:-1] + (characters != goal))
+        for shift in shifts:  # D[i, j] ≤ D[i, j − s] + s
+            fresh[shift:] = np.minimum(fresh[shift:], fresh[:-shift] + shift)
+        table = np.where(place < lengths, fresh, table)
+    return table.T
 
 
-def code_points(text: str) -> Ints:
-    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4").astype(np.int64)
+def code_points(text: str) -> NDArray[np.int32]:
+    return np.frombuffer(text.encode("utf-32-le"), dtype=np.int32)
 
 
 class RoomyLayer(DynamicLayer):
