@@ -18,7 +18,8 @@ from byrote.cli.commands import CounterfactualOptions, DemoOptions, Session
 from byrote.cli.console import make_console, make_progress
 from byrote.lab.counterfactual import PRESETS, run_counterfactual
 from byrote.lab.pocket import pocket_model
-from byrote.lab.removal import PLANS, run_removal
+from byrote.lab.removal import PLANS
+from byrote.lab.removal_run import run_removal
 from byrote.lab.report import read as read_counterfactual
 from byrote.report.analysis.groups import NAMES, copies_rates
 from byrote.report.page import write_page

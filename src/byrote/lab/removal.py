@@ -13,9 +13,8 @@ import math
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,30 +25,16 @@ from torch.func import functional_call, stack_module_state, vmap
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from byrote.corpus.pairs import first_token_after
-from byrote.corpus.read import Document, read_documents
+from byrote.corpus.read import Document
 from byrote.corpus.spans import SpanKind, find_spans
-from byrote.errors import ConfigError, TextError
-from byrote.lab.counterfactual import SCORES, CounterfactualResult, compared, read_counterfactual
+from byrote.errors import TextError
 from byrote.lab.train import TrainingPlan, learning_rate_share, new_model, train_tokenizer
 from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.models.tokenizer import Tokenizing
-from byrote.progress import Progress, SilentProgress
 from byrote.stats.prior_mean import PriorSums
-from byrote.store.columns import Column, Schema
-from byrote.store.resume import RunSession
-from byrote.store.tables import Row
-from byrote.types import Split
 
 Tokens = tuple[int, ...]
-PAIR_COLUMNS: Schema = (
-    Column("window_id", "text", is_required=True),
-    Column("target", "int32", is_required=True),
-    Column("suffix_text", "text", is_required=True),
-    Column("occurrences", "int32", is_required=True),
-    Column("occurrences_from", "int32", is_required=True),
-    *SCORES,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +170,13 @@ def train_together(
     counts: NDArray[np.bool_],
     *,
     device: torch.device,
-    progress: Progress | None = None,
+    on_step: Callable[[int, int], None] = lambda step, steps: None,
 ) -> Iterator[LlamaForCausalLM]:
     """One trained model for each row of `counts` [models, rows], which says what rows are in its loss.
 
     The same as training them one by one: a row that does not count adds nothing to the gradient.
     """
-    training, report = plan.training, progress or SilentProgress()
+    training = plan.training
     with torch.random.fork_rng(devices=[]):
         models = []
         for number in range(len(counts)):
@@ -221,7 +206,6 @@ def train_together(
         for order in (generator.permutation(len(rows)) for _ in range(plan.epochs))
         for first in range(0, len(rows), size)
     ]
-    report.start(len(batches), 0)
     for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = training.learning_rate * learning_rate_share(step, steps=len(batches), plan=training)
@@ -229,7 +213,7 @@ def train_together(
         _clip_each([weight.grad for weight in weights.values()], training.gradient_norm_limit)
         optimizer.step()
         optimizer.zero_grad()
-        report.advance(1)
+        on_step(step + 1, len(batches))
     for number, model in enumerate(models):
         model.load_state_dict({name: weight[number].detach() for name, weight in weights.items()}, strict=False)
         yield model.eval()
@@ -244,41 +228,13 @@ def _clip_each(gradients: Sequence[Tensor | None], limit: float) -> None:
         gradient *= share.view(-1, *[1] * (gradient.ndim - 1))
 
 
-def run_removal(
-    plan: RemovalPlan,
-    texts: Sequence[str],
-    out: Path,
-    *,
-    device: str = "cpu",
-    progress: Progress | None = None,
-    command_line: Sequence[str] = (),
-    fresh: bool = False,
-) -> CounterfactualResult:
-    """Train all models, score every pair, correlate; afterwards `out` is a finished run folder."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is cuda, but torch finds no usable GPU here; give --device cpu.")
-    documents = [document.held() for document in read_documents(texts, split=Split.TARGET)]
-    identity = {"plan": asdict(plan), "texts": [document.content_hash for document in documents]}
-    with RunSession.open(out, kind="counterfactual", identity=identity, schema=PAIR_COLUMNS, fresh=fresh) as session:
-        if session.is_complete:
-            return read_counterfactual(out)
-        passages, is_removed = read_passages(plan, documents), removals(plan)
-        counts = np.ones((plan.models, len(passages.rows)), dtype=np.bool_)
-        counts[:, [pair.row for pair in passages.pairs]] = ~is_removed
-        models = train_together(plan, passages, counts, device=torch.device(device), progress=progress)
-        scores = [_scores(model, passages) for model in models]
-        result = CounterfactualResult.of(_rows(passages, is_removed, scores), seed=plan.seed)
-        session.complete_with(result.cells, result.sections(asdict(plan), plan.models, device, plan.seed, command_line))
-        return result
-
-
-class _Scores(NamedTuple):
+class Scores(NamedTuple):
     log_p: list[float]
     log_priors: list[float]
 
 
 @torch.inference_mode()
-def _scores(model: LlamaForCausalLM, passages: CorpusPassages) -> _Scores:
+def scores_of(model: LlamaForCausalLM, passages: CorpusPassages) -> Scores:
     """log P(s|p) and log v̂ of every pair, as one model has them."""
     scorer = SharedPrefixScorer(
         HuggingFaceModel(model, passages.tokenizer), [pair.suffix_ids for pair in passages.pairs]
@@ -286,27 +242,4 @@ def _scores(model: LlamaForCausalLM, passages: CorpusPassages) -> _Scores:
     own = scorer.score([pair.prefix_ids for pair in passages.pairs]).diagonal()
     after_others = scorer.score(passages.reference).numpy()
     estimates = PriorSums.of(after_others, np.ones((len(after_others), 1), dtype=np.int64)).estimates()
-    return _Scores(own.tolist(), [estimate.log_mean for estimate in estimates])
-
-
-def _rows(passages: CorpusPassages, is_removed: NDArray[np.bool_], scores: Sequence[_Scores]) -> list[Row]:
-    rows: list[Row] = []
-    for place, pair in enumerate(passages.pairs):
-        with_pair = [each for each, removed in zip(scores, is_removed[:, place], strict=True) if not removed]
-        without = [each for each, removed in zip(scores, is_removed[:, place], strict=True) if removed]
-        facts = {
-            "window_id": f"pair-{place:04d}",
-            "target": place,
-            "suffix_text": pair.text,
-            "occurrences": pair.occurrences,
-            "occurrences_from": pair.occurrences_from,
-        }
-        rows.append(
-            facts
-            | compared(
-                [each.log_p[place] for each in with_pair],
-                [each.log_p[place] for each in without],
-                [each.log_priors[place] for each in with_pair],
-            )
-        )
-    return rows
+    return Scores(own.tolist(), [estimate.log_mean for estimate in estimates])
