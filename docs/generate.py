@@ -19,7 +19,6 @@ import byrote
 from byrote.options import OPTIONS_HEAD
 from byrote.prior.columns import BALL_COLUMNS, JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
 from byrote.scan import row as scan_columns
-from byrote.scan.api import Paths
 from byrote.scan.mc import COLUMNS as MC_COLUMNS
 from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, PROMPT_COLUMNS, WINDOW_COLUMNS, Schema
@@ -44,9 +43,9 @@ EVERYTHING = RunConfig(sweep="k=10", policies="k=10", passage="50", posthoc="ble
 """A scan with every column there can be; the metric and the policy stand for any."""
 API_HEAD = """# Python interface
 
-Everything public is in `byrote`. Mistakes raise a `byrote.ByroteError` with the message of the command line. Made from
-the docstrings by `docs/generate.py`. `Paths` are one file, folder or glob, or several; a `SavedRun` also has the
-tables of `Results`.
+Everything public is in `byrote`; `help` shows the types. Mistakes raise a `byrote.ByroteError` with the message of the
+command line. Names of texts and pairs are one file, folder or glob, or several. A `SavedRun` also has the tables of
+`Results`. Made from the docstrings by `docs/generate.py`.
 """
 COLUMNS_HEAD = """# Columns
 
@@ -125,16 +124,14 @@ def signature(name: str, function: Callable[..., Any]) -> str:
 
 def _parameter(each: inspect.Parameter) -> str:
     prefix = "**" if each.kind is each.VAR_KEYWORD else ""
-    kind = "" if each.annotation is each.empty else f": {_type(each.annotation)}"
     if each.default is each.empty:
-        return f"{prefix}{each.name}{kind}"
+        return f"{prefix}{each.name}"
     default = "…" if callable(each.default) or len(repr(each.default)) > 60 else repr(each.default)
-    return f"{prefix}{each.name}{kind} = {default}"
+    return f"{prefix}{each.name}={default}"
 
 
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = text.replace(inspect.formatannotation(Paths), "Paths")
     return re.sub(
         r"\b(?:byrote|collections|typing|pathlib|os|polars|pyarrow|pl|pa|pd)(?:\.\w+)*\.(\w+)", r"\1", text
     ).replace("'", "")
