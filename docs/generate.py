@@ -49,9 +49,10 @@ command line. Names of texts and pairs are one file, folder or glob, or several.
 """
 COLUMNS_HEAD = """# Columns
 
-Columns of `results.parquet` and of the other tables of a run; a run has those of the measures that it made. A type
-with `?` may be null. Log-probabilities are natural logarithms, −inf for what cannot come. A list by ε has an entry for
-0 edits, 1 edit and so on up to the edit budget. Made from the code by `docs/generate.py`.
+Columns of `results.parquet` and of the other tables of a run; a run has those of the measures that it made. A type with
+`?` is null where the value is undefined or was not computed (no search, no samples). Log-probabilities are natural
+logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits, 1 edit and so on up to the edit budget.
+Made from the code by `docs/generate.py`.
 """
 REPLICATION_HEAD = """# Replication
 
