@@ -9,8 +9,8 @@ Formats: `.jsonl` and `.csv` with `prefix` and `suffix`, `prefix_ids` and `suffi
 
 A stream is cut into consecutive windows; a remainder that is too short for one is left out.
 
-Tokenised by itself, a suffix would begin as a text does (▁ in front, no blank merged into the word), with tokens that
-never follow that prefix. Tokenised together, a token may reach over the boundary; it then belongs to the
+Tokenised apart, a suffix would begin like the beginning of a text (▁ in front, no blank merged into the word), with
+tokens that never follow that prefix. Tokenised together, a token may reach over the boundary; it then belongs to the
 suffix whole, and the pair is counted as merged.
 """
 
