@@ -89,7 +89,7 @@ class MergePlan:
             table = tables.read_table(path)
         except DamageError as error:
             raise DamageError(
-                f"{path} was damaged while the run was open; run the same command again to measure it again."
+                f"{path} was damaged while the run was open; run the same command to measure it again."
             ) from error
         row_of_window = pc.index_in(table.column("window_id"), value_set=tables.stored_ids(self._parts[index]))
         placed = table.append_column("position", pc.take(pa.array(self._positions[index]), row_of_window))
