@@ -7,7 +7,7 @@ A test asserts that they are up to date.
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,7 +19,6 @@ import byrote
 from byrote.options import OPTIONS_HEAD
 from byrote.prior.columns import BALL_COLUMNS, JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
 from byrote.scan import row as scan_columns
-from byrote.scan.api import Paths
 from byrote.scan.mc import COLUMNS as MC_COLUMNS
 from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, PROMPT_COLUMNS, WINDOW_COLUMNS, Schema
@@ -44,37 +43,37 @@ EVERYTHING = RunConfig(sweep="k=10", policies="k=10", passage="50", posthoc="ble
 """A scan with every column there can be; the metric and the policy stand for any."""
 API_HEAD = """# Python interface
 
-Everything public is in `byrote`. Mistakes raise a `byrote.ByroteError` with the message of the command line. Made from
-the docstrings by `docs/generate.py`. `Paths` are one file, folder or glob, or several; a `SavedRun` also has the
-tables of `Results`.
+Everything public is in `byrote`; `help` shows the types. Mistakes raise a `byrote.ByroteError` with the message of the
+command line. Names of texts and pairs are one file, folder or glob, or several. A `SavedRun` also has the tables of
+`Results`. Made from the docstrings by `docs/generate.py`.
 """
 COLUMNS_HEAD = """# Columns
 
-Columns of `results.parquet` and of the other tables of a run. Columns of a measure that was not made are absent.
-Log-probabilities are natural logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits, 1 edit and
-so on up to the edit budget. Made from the code by `docs/generate.py`.
+Columns of `results.parquet` and of the other tables of a run; a run has those of the measures that it made. A type with
+`?` is null where the value is undefined or was not computed (no search, no samples). Log-probabilities are natural
+logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits, 1 edit and so on up to the edit budget.
+Made from the code by `docs/generate.py`.
 """
 REPLICATION_HEAD = """# Replication
 
-Every table and figure of four papers: the recipe that measures it again, or why there is none; below, every published
-number beside an empty column for yours. Made from the recipes and `docs/replication.yaml` by `docs/generate.py`.
+Every table and figure of four papers with the recipe that measures it again, or why there is none, and below every
+published number. Made from the recipes and `docs/replication.yaml` by `docs/generate.py`.
 
     byrote recipes
     byrote study pythia-enron --smoke --out runs/smoke
     byrote study pythia-enron --out runs/pythia-enron
     byrote study pythia-enron --model models/1b,models/2.8b --text mails.jsonl --set slots=8 --out runs/own
 
-A recipe runs as it is, with texts in the current folder under the names that it has; texts and weights are not part of
-byrote, and some weights (Llama) need a licence that you accept where you load them. Models, texts and controls of your
-own take the places of the recipe's, in order; every other change is named on the page, because numbers published under
-other settings may be other quantities. A machine setting of a recipe (`device=map` for the models of 70B) gives way to
-`--set`. `--smoke` runs a recipe on two tiny models: its numbers mean nothing. The page that a study writes holds the
-same rows with your numbers; a killed study resumes with the same command.
+A recipe expects its texts in the current folder, under its own names; byrote ships neither texts nor weights.
+`--model`, `--text` and `--control` replace those of the recipe, in order; `--set` replaces its machine settings. The
+page of the study shows your numbers beside the published ones and names every other change, because numbers measured
+under other settings may be other quantities. `--smoke` runs a recipe on two tiny models: its numbers mean nothing. The
+same command resumes a killed study.
 
-Recipes select the search of the papers ([method.md](method.md#bounds)) and count what the papers count: numbers of the
-near-verbatim paper are those of its search alone (`search_lower`), into which p_z does not enter, and controls that
-share text with a target count (`keep_shared`). byrote breaks ties by the lower token id and sums in float64, so single
-windows at τ may fall on the other side. A cell in which the screen left windows out is not compared.
+Recipes select the search of the papers ([method.md](method.md#bounds)) and count what the papers count: the
+near-verbatim paper prints what its search alone found (`search_lower`, without p_z) and counts controls that share text
+with a target (`keep_shared`). byrote breaks ties by the lower token id and sums in float64, so single windows at τ may
+differ. A cell in which the screen left windows out is not compared.
 """
 
 
@@ -126,16 +125,14 @@ def signature(name: str, function: Callable[..., Any]) -> str:
 
 def _parameter(each: inspect.Parameter) -> str:
     prefix = "**" if each.kind is each.VAR_KEYWORD else ""
-    kind = "" if each.annotation is each.empty else f": {_type(each.annotation)}"
     if each.default is each.empty:
-        return f"{prefix}{each.name}{kind}"
+        return f"{prefix}{each.name}"
     default = "…" if callable(each.default) or len(repr(each.default)) > 60 else repr(each.default)
-    return f"{prefix}{each.name}{kind} = {default}"
+    return f"{prefix}{each.name}={default}"
 
 
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = text.replace(inspect.formatannotation(Paths), "Paths")
     return re.sub(
         r"\b(?:byrote|collections|typing|pathlib|os|polars|pyarrow|pl|pa|pd)(?:\.\w+)*\.(\w+)", r"\1", text
     ).replace("'", "")
@@ -188,7 +185,7 @@ def columns() -> str:
     for heading, schema, meanings in tables:
         parts.append(f"## {heading}\n\n| column | type | |\n| --- | --- | --- |")
         for each in schema:
-            kind = each.kind if each.is_required else f"{each.kind}, or null"
+            kind = each.kind if each.is_required else f"{each.kind}?"
             parts.append(f"| `{each.name}` | {kind} | {meaning(each.name, meanings)} |")
         parts.append("")
     return "\n".join(parts)
@@ -208,41 +205,62 @@ def meaning(name: str, meanings: Mapping[str, str]) -> str:
 
 def replication() -> str:
     known = yaml.safe_load((FOLDER / "replication.yaml").read_text(encoding="utf-8"))
+    studies = {
+        name: config_and_axes(read_study_file(path), place=name)[0].published for name, path in recipe_files().items()
+    }
+    meanings = shared_quantities(studies.values())
     parts = [REPLICATION_HEAD]
     for paper, about in known["papers"].items():
         lines = [line.split(" | ") for line in about["rows"].splitlines()]
-        rows = [(where, what, f"`{how}`" if how in recipe_files() else how) for where, what, how in lines]
+        rows = [(where, what, f"`{how}`" if how in studies else how) for where, what, how in lines]
         parts.append(f"## {paper[0].upper()}{paper[1:]}\n\n*{about['title']}*\n")
         parts.append(table(("table or figure", "what", "recipe, or why none"), rows))
+    parts.append("## Quantities\n\nQuantities of several recipes; the others are explained where they stand.\n")
+    parts.append(table(("quantity", "compared with"), list(meanings.items())))
     parts.append("## Recipes\n")
-    parts += [recipe_part(name, path) for name, path in recipe_files().items()]
+    for name, published in studies.items():
+        lines = recipe_files()[name].read_text(encoding="utf-8").splitlines()
+        about = " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
+        body = recipe_table(published, meanings) if published else "Curves only.\n"
+        parts.append(f"### `{name}`\n\n{about}\n\n{body}")
     return "\n".join(parts)
 
 
-def recipe_part(name: str, path: Path) -> str:
-    """A recipe with its numbers: those of one quantity and measure in a row, in the order of the study's cells."""
-    lines = [line.removeprefix("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
-    study, _ = config_and_axes(read_study_file(path), place=name)
-    rows: dict[tuple[str, ...], list[Published]] = {}
-    for one in study.published:
+def shared_quantities(studies: Iterable[Sequence[Published]]) -> dict[str, str]:
+    """quantity → measure, of quantities that several recipes have and that mean the same in all of them."""
+    measures: dict[str, list[set[str]]] = {}
+    for published in studies:
+        for quantity in dict.fromkeys(one.quantity for one in published):
+            own = {one.measure_words for one in published if one.quantity == quantity}
+            measures.setdefault(quantity, []).append(own)
+    return {
+        quantity: next(iter(own[0])) for quantity, own in measures.items() if len(own) > 1 and len(set.union(*own)) == 1
+    }
+
+
+def recipe_table(published: Sequence[Published], meanings: Mapping[str, str]) -> str:
+    """A row for each quantity, measure and source, a column for each cell of the study whose numbers differ."""
+    rows: dict[tuple[str, str], dict[str, list[str]]] = {}
+    (paper,) = {one.source.partition(", ")[0] for one in published}
+    for one in published:
         side = " (control)" if one.split == "control" else ""
-        rows.setdefault((one.quantity + side, one.measure_words, one.source), []).append(one)
-    body = [(quantity, measure, numbers(own), "", source) for (quantity, measure, source), own in rows.items()]
-    shown = table(("quantity", "compared with", "published", "yours", "source"), body) if body else "Curves only.\n"
-    return f"### `{name}`\n\n    byrote study {name} --out runs/{name}\n\n{' '.join(lines)}\n\n{shown}"
-
-
-def numbers(published: list[Published]) -> str:
-    values = [one.words(one.value) for one in published]
-    if len(published) > 3 and len(set(values)) == 1:
-        return f"{values[0]} in each of {len(values)} cells"
-    places = [", ".join(value.rpartition("/")[2] for value in one.settings.values()) for one in published]
-    return "<br>".join(f"{place}: {value}" if place else value for place, value in zip(places, values, strict=True))
+        meaning = "" if one.quantity in meanings else f": {one.measure_words}"
+        row = rows.setdefault((one.quantity + side + meaning, one.source.partition(", ")[2]), {})
+        cell = ", ".join(value.rpartition("/")[2] for value in one.settings.values())
+        row.setdefault(cell, []).append(one.words(one.value))
+    differing = [row for row in rows.values() if len(row) <= 3 or len({*map(tuple, row.values())}) > 1]
+    cells = list(dict.fromkeys(cell for row in differing for cell in row))
+    lines = []
+    for (quantity, source), row in rows.items():
+        everywhere = f" (each of {len(row)} cells)" if len(row) > len(cells) else ""
+        lines.append((quantity + everywhere, *("; ".join(row.get(cell, [])) for cell in cells), source))
+    return table(("quantity", *(cell or "published" for cell in cells), paper), lines)
 
 
 def table(heads: tuple[str, ...], rows: list[Any]) -> str:
     lines = [heads, ("---",) * len(heads), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
 def glossary() -> str:

@@ -1,6 +1,7 @@
 """The documents say what is true: links, commands, options, defaults, file maps and measured numbers are checked."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -303,6 +304,21 @@ def test_every_measured_number_is_the_one_in_its_file(found: re.Match[str]) -> N
     if not (RESULTS / found["source"]).exists():
         for row in rows_of(found["rows"]):
             assert set(row[1:-1]) == {TABLES.NOT_MEASURED}, f"{row} holds numbers, but {found['source']} is not there"
+
+
+def counts_in(value: Any) -> set[int]:
+    """Every whole number in a result, and the total of every table of whole numbers."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    whole = [each for each in inner if isinstance(each, int)]
+    return {*whole, sum(whole)}.union(*map(counts_in, inner))
+
+
+def test_every_campaign_has_the_cases_of_its_file() -> None:
+    rows = rows_of(text_of("SECURITY.md").split("## Measured")[1].split("\n## ")[0])
+    assert len(rows) == 9
+    for _, cases, _, source in rows:
+        measured = counts_in(json.loads(text_of(source.strip("`")))) | {1}
+        assert {int(number.replace(",", "")) for number in re.findall(r"[0-9,]+\b", cases)} <= measured, (cases, source)
 
 
 @pytest.mark.parametrize("document", TABLES.DOCUMENTS)

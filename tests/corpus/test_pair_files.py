@@ -98,14 +98,14 @@ def test_arrays_of_token_ids_are_pairs_by_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"prefix": "a"}, "suffix is missing, empty or no text"),
-        ({"prefix": "", "suffix": "b"}, "prefix is missing, empty or no text"),
+        ({"prefix": "a"}, "suffix is missing, empty or not text"),
+        ({"prefix": "", "suffix": "b"}, "prefix is missing, empty or not text"),
         ({"prefix": "a", "suffix": "b", "text": "[[c]]"}, "needs prefix and suffix, or prefix_ids"),
         ({"id": "x"}, "needs prefix and suffix, or prefix_ids"),
-        ({"prefix_ids": [1], "suffix_ids": []}, "suffix_ids is no list of token ids"),
-        ({"prefix_ids": [1.5], "suffix_ids": [2]}, "prefix_ids is no list of token ids"),
-        ({"prefix_ids": [True], "suffix_ids": [2]}, "prefix_ids is no list of token ids"),
-        ({"prefix_ids": [-1], "suffix_ids": [2]}, "prefix_ids is no list of token ids"),
+        ({"prefix_ids": [1], "suffix_ids": []}, "suffix_ids is not a list of token ids"),
+        ({"prefix_ids": [1.5], "suffix_ids": [2]}, "prefix_ids is not a list of token ids"),
+        ({"prefix_ids": [True], "suffix_ids": [2]}, "prefix_ids is not a list of token ids"),
+        ({"prefix_ids": [-1], "suffix_ids": [2]}, "prefix_ids is not a list of token ids"),
         ({"prefix": "a", "suffix": "b", "copies": -1}, "copies is -1"),
         ({"prefix": "a", "suffix": "b", "copies": "many"}, "copies is 'many'"),
         ({"prefix": "a", "suffix": "b", "split": "test"}, "has the split 'test'"),
@@ -198,7 +198,7 @@ def test_an_archive_or_a_pipe_that_is_called_an_array_is_refused(tmp_path: Path)
 @pytest.mark.parametrize("word", ["²", "9" * 5000])
 def test_digits_that_are_no_number_are_refused(tmp_path: Path, word: str) -> None:
     path = tmp_path / "r.csv"
-    for columns, words in (("prefix_ids,suffix_ids", "no list of token ids"), ("prefix,copies", "copies is")):
+    for columns, words in (("prefix_ids,suffix_ids", "not a list of token ids"), ("prefix,copies", "copies is")):
         path.write_text(f"{columns}\n1 2,{word}\n", encoding="utf-8")
         with pytest.raises(TextError, match=words):
             read_pairs([path])

@@ -216,7 +216,7 @@ def test_no_window_says_the_document_its_tokens_and_the_need() -> None:
 
 
 def test_no_document_at_all_is_a_window_error() -> None:
-    with pytest.raises(WindowError, match="no document"):
+    with pytest.raises(WindowError, match="No document"):
         select()
 
 

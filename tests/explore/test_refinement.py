@@ -65,7 +65,7 @@ def test_a_budget_is_never_exceeded(seed: int, token_evals: int) -> None:
 
 
 def textbook_worth(pool: OpenMass, node: int, order: str, probs: Sequence[float], *, missing: int) -> float:
-    """The formulas of docs/method.md, node by node."""
+    """The formulas of the module, node by node."""
     mass, depth, length = math.exp(pool.tree.log_p[node]), int(pool.tree.depths[node]), pool.ball.length
     room = pool.ball.budget - int(pool.tree.least[node]) + 1
     bounds, tree, steps = pool.bounds(), pool.tree, max(1, length - depth) + missing

@@ -67,8 +67,8 @@ LINES = CONTENT.splitlines(keepends=True)
         (b"".join([LINES[0], LINES[2]]), "line 2 does not follow the one before"),
         (b"".join([LINES[0], LINES[0], LINES[1]]), "line 2 does not follow the one before"),
         (chain(*RECORDS, run_id="another"), "line 1 belongs to another run"),
-        (b'{"kind": "intent"}\n', "line 1 is no line of a journal with hashes"),
-        (CONTENT + b"\n", "line 4 is no line"),
+        (b'{"kind": "intent"}\n', "line 1 is not a line of a journal with hashes"),
+        (CONTENT + b"\n", "line 4 is not a line"),
     ],
 )
 def test_lines_moved_lost_repeated_or_foreign_are_named(content: bytes, message: str) -> None:

@@ -1,5 +1,5 @@
-"""Standard output and standard error may be anything: a pipe whose reader has left, a full disk, closed, or of an
-encoding without τ. Results go to standard output, so a command whose results cannot be printed fails. Standard error
+"""Standard output and standard error may be a pipe whose reader has left, a full disk, closed, or in an encoding
+without τ. Results go to standard output, so a command whose results cannot be printed fails. Standard error
 only accompanies them: what cannot be written there is dropped.
 """
 

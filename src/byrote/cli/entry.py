@@ -1,5 +1,5 @@
-"""Where the `byrote` command starts, and how a signal ends it: finished rows are kept, one sentence, and the exit code
-that shells expect.
+"""Where the `byrote` command starts, and how a signal ends it: finished rows are kept, one sentence is printed, and the
+exit code is the one that shells expect.
 
 Ctrl-C, SIGTERM and SIGHUP raise the exception `Stopped`, and run folders write their rows on the way out. Where an
 exception would be lost or wrapped (a library that is being imported, a second signal, a clean-up that takes too long)

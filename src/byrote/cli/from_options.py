@@ -1,5 +1,5 @@
-"""Commands made from dataclasses of options: a flag for every option that is one, `--set` for the others, and a YAML
-file for all of them."""
+"""Commands made from dataclasses of options: a flag for every option that has one, `--set` for the others, and a
+YAML file for all of them."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence

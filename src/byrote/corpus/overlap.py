@@ -61,7 +61,7 @@ class SharedText:
     """By control document; documents that share nothing are not listed."""
 
     def share_of(self, document: str, start: int, end: int) -> tuple[float, str | None]:
-        """Share of the characters `start` to `end` of a control document that stand in targets, and the name of the
+        """Share of the characters `start` to `end` of a control document that occur in targets, and the name of the
         target that holds most of them."""
         found = self.passages.get(document)
         if found is None or end <= start:
@@ -108,7 +108,7 @@ def mark_shared(windows: Iterable[Window], shared: SharedText) -> Iterator[Windo
 
 
 def _joined(starts: Places, ends: Places, targets: NDArray[np.int64]) -> Passages:
-    """Stretches that overlap and stand in the same target as one passage each."""
+    """Stretches that overlap and occur in the same target, as one passage each."""
     # They come in order, and later ones end later: only neighbours can overlap.
     begins = np.concatenate([[True], (starts[1:] >= ends[:-1]) | (targets[1:] != targets[:-1])])
     firsts = np.flatnonzero(begins)
@@ -206,7 +206,7 @@ def _powers(base: np.uint64, count: int) -> Hashes:
 
 @cache
 def _letters() -> NDArray[np.uint32]:
-    """Code point → its lower case, 0 for what is no letter or digit."""
+    """Code point → its lower case, 0 for what is neither a letter nor a digit."""
     table = np.arange(CODE_POINTS, dtype=np.uint32)
     for point in range(FIRST_SUPPLEMENTARY_IDEOGRAPH):
         character = chr(point)

@@ -7,7 +7,7 @@ Formats: `.jsonl` and `.csv` with `prefix` and `suffix`, `prefix_ids` and `suffi
 - `NAME.npy` of two dimensions: one window a row, its first tokens; of one dimension: a stream;
 - `NAME.uint16.bin`, `NAME.uint32.bin`: a stream of little-endian ids without a header, as training data are kept.
 
-A stream is cut into windows that stand behind each other; what is left at its end is too short for one.
+A stream is cut into consecutive windows; a remainder that is too short for one is left out.
 
 Tokenised apart, a suffix would begin like the beginning of a text (▁ in front, no blank merged into the word), with
 tokens that never follow that prefix. Tokenised together, a token may reach over the boundary; it then belongs to the
@@ -79,7 +79,7 @@ def pairs_of(rows: Iterable[Mapping[str, Any]]) -> list[Pair]:
             raise TextError(f"pair {number} is a {type(fields).__name__}; give mappings with prefix and suffix.")
         _add_unique(pairs, _of_row(fields, f"pair {number}", f"pair-{number}"))
     if not pairs:
-        raise TextError("There is no pair; give mappings with prefix and suffix.")
+        raise TextError("No pairs were given; give mappings with prefix and suffix.")
     return list(pairs.values())
 
 
@@ -171,19 +171,19 @@ def _of_row(fields: Mapping[str, Any], place: str, default_name: str) -> Iterato
 def _text(fields: Mapping[str, Any], name: str, place: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value:
-        raise TextError(f"{place}: {name} is missing, empty or no text; give every pair both sides.")
+        raise TextError(f"{place}: {name} is missing, empty or not text; give every pair both sides.")
     return value
 
 
 def _token_ids(fields: Mapping[str, Any], name: str, place: str) -> tuple[int, ...]:
     value = fields.get(name)
     if not isinstance(value, list) or not value or not all(type(token) is int and token >= 0 for token in value):
-        raise TextError(f"{place}: {name} is no list of token ids; write whole numbers, 0 or more.")
+        raise TextError(f"{place}: {name} is not a list of token ids; write whole numbers, 0 or more.")
     return tuple(value)
 
 
 def _marked(pair: Pair, text: str) -> Iterator[Pair]:
-    """One pair for every mark; the marks themselves are no part of the text."""
+    """One pair for every mark; the marks themselves are not part of the text."""
     plain, spans, end = "", [], 0
     for mark in MARK.finditer(text):
         plain += text[end : mark.start()]
@@ -276,7 +276,7 @@ class PairTokenizer(Tokenizer, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PairWindows:
-    """One window per pair, in order, and the texts they stand in."""
+    """One window per pair, in order, and the texts they come from."""
 
     windows: list[Window]
     documents: list[Document]
@@ -326,7 +326,7 @@ def longest_of(windows: Iterable[Window]) -> tuple[int, int]:
 def _cut(
     pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: int
 ) -> Iterator[tuple["JoinedPair", str, int, int]]:
-    """Of each pair: its tokens, the text it stands in, and where in it the pair's own characters begin and end."""
+    """Of each pair: its tokens, the text it comes from, and where in it the pair's own characters begin and end."""
     # Far more characters than so many tokens take; where the slice begins matters to its first tokens alone.
     most = CHARACTERS_PER_TOKEN * marked_prefix_tokens + CUT_MARGIN_CHARACTERS
     for first in range(0, len(pairs), SLICES_PER_BATCH):
@@ -416,7 +416,7 @@ class _Documents:
         name = pair.document
         if self._splits.setdefault(name, pair.split) is not pair.split:
             raise TextError(
-                f"{pair.place} is a {pair.split}, but {name!r} is not; pairs of one document are of one split."
+                f"{pair.place} is a {pair.split}, but {name!r} is not; all pairs of a document belong to one split."
             )
         if pair.text is not None and (name, text) in self._marked:
             return self._marked[name, text]

@@ -1,11 +1,11 @@
 """Sources of texts and the formats in them: files, folders, globs, URLs, saved datasets and those of the hub.
 
-Text is UTF-8, kept exactly as written; only a byte-order mark goes. Whatever cannot be read is a TextError.
+Text is UTF-8, kept exactly as written; only a byte-order mark is dropped. Whatever cannot be read is a TextError.
 
 Documents: read, hashed, named, and left where they are until their text is needed.
 
-A text is in memory, in a file of its own, or with others in a temporary file. So a corpus takes the memory of its names
-and hashes.
+A text is in memory, in a file of its own, or with others in a temporary file. So a corpus takes as much memory as its
+names and hashes.
 """
 
 import glob
@@ -108,11 +108,11 @@ def _files_of(source: str | Path) -> list[SourceFile]:
 
 
 def _hub_dataset(source: str) -> SourceFile:
-    """Named by what identifies its texts: the commit that its revision stands for now."""
+    """Named by what identifies its texts: the commit that its revision names now."""
     found = HUB.fullmatch(source)
     if found is None:
         raise TextError(
-            f"{source} is no dataset; write hf:org/name:split:column, or hf:org/name@revision:split:column."
+            f"{source} is not a dataset; write hf:org/name:split:column, or hf:org/name@revision:split:column."
         )
     name, revision, split, column = found.groups()
     if not os.path.isdir(os.path.expanduser(name)):
@@ -350,7 +350,7 @@ def _dataset_rows(folder: Path) -> Iterator[SourceRow]:
     refusal = f"{folder} cannot be read as a dataset"
     with _translated(refusal):
         for file in folder.iterdir():
-            require_regular(file)  # the library would wait at a pipe
+            require_regular(file)  # the library would block on a pipe
         rows = load_from_disk(str(folder))
     kept = rows.select_columns(_text_columns(folder, rows.column_names))
     for start in range(0, len(kept), ROWS_PER_BATCH):
@@ -466,7 +466,7 @@ def documents_of(texts: Iterable[str | Mapping[str, Any]], *, split: Split) -> l
         except UnicodeEncodeError as error:
             raise TextError(f"{name} holds half of a surrogate pair, which no UTF-8 text can hold; fix it.") from error
     if not any(document.text.strip() for document in documents):
-        raise TextError(f"The {split} texts hold no text (there is none, or only white space); give some.")
+        raise TextError(f"The {split} texts hold no text (they are empty or only white space); give some.")
     return documents
 
 
@@ -491,7 +491,7 @@ def read_corpus(targets: Sequence[str | Path], controls: Sequence[str | Path] = 
 
 
 def combine_documents(documents: Iterable[Document]) -> list[Document]:
-    """The same documents in the same order, safe to compare: some control is no target, and no name repeats.
+    """The same documents in the same order, safe to compare: some control is not a target, and no name repeats.
 
     A name that occurs in both splits is prefixed with its split (`target/alice.txt`, `control/alice.txt`).
     """

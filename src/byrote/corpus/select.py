@@ -254,7 +254,7 @@ def require_windows(tally: cutting.Tally, options: CutOptions) -> None:
         return
     short, is_text = tally.longest_short, isinstance(options, TextWindowOptions)
     if short is None:
-        raise WindowError(f"There is no document to cut windows from; {options.needed} of text.")
+        raise WindowError(f"No document was given to cut windows from; {options.needed} of text.")
     where = short.document if short.char_start == 0 else f"{short.document} from character {short.char_start} on"
     others = len(tally.short) - 1
     rest = f" and {others} other document{'s' * (others > 1)} no more" if others else ""

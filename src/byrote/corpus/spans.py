@@ -117,12 +117,12 @@ def _spans_of_line(fields: Mapping[str, Any], where: str, documents: Mapping[str
         found = re.finditer(re.escape(words), document.text) if words and isinstance(words, str) else ()
         spans = [TextSpan(document.name, *match.span(), kind) for match in found]
         if not spans:
-            raise TextError(f"{where}: {reprlib.repr(words)} does not stand in {document.name}.")
+            raise TextError(f"{where}: {reprlib.repr(words)} does not occur in {document.name}.")
         return spans
     start, end = (value if type(value) is int else None for value in (fields.get("start"), fields.get("end")))
     if start is None or end is None or not (0 <= start < end <= len(document.text)):
         raise TextError(
-            f"{where}: start {start} and end {end} are no span of {document.name}, which has "
+            f"{where}: start {start} and end {end} are not a span of {document.name}, which has "
             f"{len(document.text)} characters."
         )
     return [TextSpan(document.name, start, end, kind)]
@@ -208,7 +208,7 @@ def mask_identifiers(text: str, *, before: str = "") -> str:
 
 
 def mask_place(place: str) -> str:
-    """The name of a document or record, in which people are sometimes named too; numbers tell documents apart."""
+    """The name of a document or record, which may itself name a person; numbers distinguish documents."""
     for kind in (SpanKind.EMAIL, SpanKind.PHONE, SpanKind.NAME):
         place = PATTERNS[kind].sub(lambda match: mask_whole(match.group()), place)
     return place

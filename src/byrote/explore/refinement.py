@@ -9,14 +9,14 @@ accepted, everything else below the node is refuted and leaves the upper bound.
 
 Refinement: expand open nodes one after the other, those first that move the bounds most per evaluation.
 
-Three rankings of open nodes take turns. A node of t tokens, log mass m and r edits left ranks by
+Three rankings of open nodes take turns. With m the mass of a node, t its tokens, r its edits left, a the ancestors that
+must be evaluated again, q_s the probability of target token s and h_t the heaviest open node of depth t,
 
-    m + gain[t, r] − log(steps[t] + missing)
+    WIDTH   m (r + 1)² / h_t / (T − t + a)           raises the lower bound as a wider beam would
+    TAIL    m (r + 1) · Π_{s>t} q_s / (T − t + a)    raises it where the model follows the target
+    MASS    m / ((r + 1)² (1 + a))                   lowers the upper bound: only refuted mass leaves it
 
-`steps` is how many tokens are left until the gain is had, `missing` the number of ancestors that must be evaluated
-again first. WIDTH prefers the heaviest nodes of each depth, TAIL those whose target tail is probable: both raise the
-lower bound, at the end of a continuation. MASS prefers heavy nodes with few edits left: it lowers the upper bound at
-once.
+TAIL counts (r + 1)² where the lower bound is below VERY_LOOSE times the upper one.
 """
 
 import itertools

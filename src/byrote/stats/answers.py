@@ -1,7 +1,7 @@
 """What sampled answers say: whether a run's own bounds can be true, and what windows that are not certified can hold.
 
-Every window was asked n times, each answer a hit with the window's mass m. Answers are independent, so with h hits in
-the M answers to some windows, without any assumption about how their masses are spread:
+Every window has n sampled answers, each a hit with probability m, the window's mass. Answers are independent, so with
+h hits in the M answers to some windows, without any assumption about how their masses are spread:
 
     mean mass ≤ the limit of Clopper and Pearson for h of M         (3/M without a hit, at 95 %)
     extractable windows ≤ the largest K with P(at most h hits in K·n answers of chance τ) ≥ 1 − level

@@ -31,7 +31,7 @@ MANY_DOCUMENTS = 10
 """From here on documents are the units even where blocks would be more numerous."""
 MOST_STRETCHES = 6
 """Long stretches that a text is cut into. Student's quantile of five degrees of freedom is 2.57 instead of 1.96, the
-price of not having to know how far dependence reaches."""
+price of an unknown reach of the dependence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,7 @@ def rate_with_clusters(
 ) -> intervals.Rate:
     """The share of windows that hit, with an interval that holds for overlapping windows.
 
-    Many documents are the units themselves; one book is cut into blocks; `Rate.method` and `Rate.units` tell which.
+    Many documents are the units themselves; one book is cut into blocks; `Rate.method` and `Rate.units` say which.
     """
     places = Places.of(documents, char_starts, window_chars=window_chars)
     if len(places) == 0:

@@ -1,4 +1,4 @@
-"""How many of the windows left out a search would have found, when some kinds are drawn into an audit more densely.
+"""How many of the windows left out a search would have found, when an audit draws some kinds more densely.
 
 Windows fall into strata of one density each, and are drawn by keys that are uniform and independent of what is to be
 found. Whatever the rule that says how many keys are small enough, two things hold:

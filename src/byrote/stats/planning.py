@@ -48,7 +48,7 @@ def monte_carlo_evals(prefix_tokens: int, suffix_tokens: int, *, samples: int) -
 def _round_up(number: float) -> int:
     """The next whole number, where rounding noise does not count as an excess."""
     if math.isinf(number):
-        raise ConfigError("The mass is too small: the number of samples exceeds every float. Plan for a larger mass.")
+        raise ConfigError("The mass is too small: the number of samples exceeds any float. Plan for a larger mass.")
     nearest = round(number)
     return nearest if abs(number - nearest) <= WHOLE_TOLERANCE * number else math.ceil(number)
 
@@ -93,7 +93,7 @@ def costs_of(
 
 
 def first_forward(prefix: int, suffix: int, *, dialect: str, per_request: int, chains_per_request: int) -> ServedCost:
-    """All target tokens: one prompt where the server tells about places inside it, else one a place."""
+    """All target tokens: one prompt where the server lists places inside it, else one a place."""
     whole = prefix + suffix - 1
     if dialect != "llamacpp":
         return ServedCost(1, 1 / min(per_request, chains_per_request), whole + 1, whole + 1)

@@ -31,7 +31,7 @@ class Category(IntEnum):
     """0 < p_z < τ, and the near-verbatim mass reaches τ."""
     UNLOCKED_FROM_ZERO = 3
     """p_z = 0: the policy can never emit the exact words, and the near-verbatim mass reaches τ. A p_z too small for a
-    float is not 0: its logarithm tells them apart."""
+    float is not 0: its logarithm distinguishes them."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Population:
         return self.mass(0) if self.p_verbatim is None else self.p_verbatim
 
     def verbatim_upper(self) -> Floats:
-        """The upper end of p_z: p_z itself, unless a server listed too few tokens to know it."""
+        """The upper end of p_z: p_z itself, unless a server listed too few tokens."""
         return self.verbatim() if self.p_verbatim_upper is None else self.p_verbatim_upper
 
     def upper(self) -> Floats:
@@ -153,7 +153,7 @@ def population_of(
 ) -> Population:
     """The typed columns of a results table; `distance` chooses which greedy distance is compared with ε.
 
-    Of texts, the exact probability is that of the words by all their tokens, as far as the search knows it.
+    Of texts, the exact probability is that of the words by all their tokens, as far as the search found it.
     Control windows that share text with a target enter rates only where `counts_shared`.
     """
 
@@ -215,11 +215,11 @@ def by_edits(results: pl.DataFrame, name: str) -> Floats | None:
     if name not in results.columns or not len(results):
         return None
     if not isinstance(results[name].dtype, pl.List):
-        raise RunError(f"{name} is not a list by ε: the run was made by an older version. Scan it afresh.")
+        raise RunError(f"{name} is not a list by ε: the run was made by an older version. Scan it again.")
     measured = results[name].is_not_null().to_numpy()
     widths = results[name].list.len().drop_nulls().unique()
     if len(widths) > 1:
-        raise RunError(f"The rows of {name} differ in length: the results mix edit budgets. Scan the run afresh.")
+        raise RunError(f"The rows of {name} differ in length: the results mix edit budgets. Scan the run again.")
     if not len(widths):
         return None
     masses = np.full((len(results), widths[0]), np.nan)

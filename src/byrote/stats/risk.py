@@ -1,4 +1,4 @@
-"""The risk of a whole work: somebody asks n times about random windows of it. Does anything leak, and how much?
+"""The risk of a whole work: of n queries, each for a random window of it, does anything leak, and how much?
 
 A query takes one of the N windows at random, gives the model its prefix and samples one answer. Window i answers with
 its suffix (or something within ε edits of it) with probability m_i. Then, exactly:
@@ -29,7 +29,7 @@ class Stretches(NamedTuple):
 
     @property
     def covered(self) -> int:
-        """Characters that stand in some suffix: more than these no query recovers."""
+        """Characters in some suffix: no query recovers more than these."""
         return int(self.characters.sum())
 
 

@@ -1,4 +1,4 @@
-"""How byrote writes its files, and how a reader knows that they are as they were written.
+"""How byrote writes its files, and how a reader checks that they are as they were written.
 
 Files are created whole or not at all, for their owner alone, and never through a link. Integrity follows one scheme:
 
@@ -31,7 +31,7 @@ OWNER_FILE, OWNER_FOLDER = 0o600, 0o700
 MARK = b"byrote-seal:"
 DIGITS = 64
 OPEN_SEAL = (MARK + b"0" * DIGITS).decode()
-"""Stands in a file until it is sealed."""
+"""In the place of the seal until a file is sealed."""
 TAIL_BYTES = 1 << 16
 """The seal is within the last bytes of its file."""
 CHUNK_BYTES = 1 << 20
@@ -71,7 +71,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 def refuse_link(path: Path) -> None:
     """A link in a folder that came from elsewhere would lead writes to any file of the user."""
     if path.is_symlink():
-        raise StorageError(f"{path} is a link, and byrote writes through none; take it away, or write elsewhere.")
+        raise StorageError(f"{path} is a link, and byrote does not write through links; remove it, or write elsewhere.")
 
 
 def _created(path: Path) -> BinaryIO:
@@ -224,7 +224,7 @@ def require_sealed(file: BinaryIO, path: Path, *, advice: str = RUN_AGAIN) -> No
     """Raise a DamageError unless every byte is as it was when the file was sealed."""
     found = _seal_of(file)
     if found is None or found[1] != found[2]:
-        raise damaged(path, f"its {file.seek(0, io.SEEK_END):,} bytes do not fit its seal", advice=advice)
+        raise damaged(path, f"its {file.seek(0, io.SEEK_END):,} bytes do not match its seal", advice=advice)
 
 
 def damaged(path: Path, finding: str, *, advice: str = RUN_AGAIN) -> DamageError:

@@ -83,7 +83,7 @@ class RunFolder:
         try:
             make_folder(self.path, inside=self.path)
             self.refuse_foreign()
-            # What is written to or removed from a run folder is inside of it, also when it came from somebody else.
+            # What is written to or removed from a run folder is inside of it, also when the folder came from elsewhere.
             for folder, below, names in os.walk(self.path):
                 for name in (*below, *names):
                     refuse_link(Path(folder, name))
@@ -95,7 +95,7 @@ class RunFolder:
     def require_identity(self) -> RunIdentity:
         """A RunError when the folder holds no run."""
         if not self.path.is_dir():
-            raise RunError(f"{self.path} is not a folder; give the folder that was --out of a run.")
+            raise RunError(f"{self.path} is not a folder; give the --out folder of a run.")
         identity = read_identity(self.identity)
         if identity is None:
             inside = f", or byrote runs {self.path} for those inside" if any(self.path.glob("*/identity.json")) else ""

@@ -158,7 +158,7 @@ def chained_records(lines: Iterable[bytes], run_id: str | None) -> Iterator[Jour
             return
         if not _is_whole(line):
             is_ours = b'"before": "' in line[-_HASH_FIELD_BYTES - 100 :]
-            what = "was changed" if is_ours else "is no line of a journal with hashes"
+            what = "was changed" if is_ours else "is not a line of a journal with hashes"
             raise BrokenChain(f"line {number} {what}")
         record = json.loads(line)
         if before is not None and record["before"] != before:

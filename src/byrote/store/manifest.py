@@ -33,7 +33,7 @@ class RunIdentity(NamedTuple):
     run_id: str
     values: dict[str, Any]
     about: Mapping[str, Any] = {}
-    """What a reader of the unfinished run should know: `model`, its name, and `windows`, how many there will be."""
+    """What readers of the unfinished run need: `model`, its name, and `windows`, how many there will be."""
 
     @classmethod
     def new(cls, kind: str, values: Mapping[str, Any], about: Mapping[str, Any]) -> Self:
@@ -166,11 +166,11 @@ def check_files(path: Path, manifest: Mapping[str, Any], identity: RunIdentity, 
     """
     if manifest["run_id"] != identity.run_id:
         raise RunError(
-            f"{path} is of run {manifest['run_id'][:8]}, but identity.json of run {identity.run_id[:8]}; "
+            f"{path} is of run {manifest['run_id'][:8]}, but identity.json is of run {identity.run_id[:8]}; "
             "one of them comes from another run: restore the right one."
         )
     for name, entry in manifest["files"].items():
         require_bound(path.parent, name, entry)
     for file in known:
         if file.name not in manifest["files"] and file.exists():
-            raise RunError(f"{file} does not belong to this run, whose manifest does not list it; take it away.")
+            raise RunError(f"{file} does not belong to this run: its manifest does not list it; move it away.")

@@ -89,7 +89,7 @@ class MergePlan:
             table = tables.read_table(path)
         except DamageError as error:
             raise DamageError(
-                f"{path} was damaged while the run was open; run the same command again to measure it anew."
+                f"{path} was damaged while the run was open; run the same command to measure it again."
             ) from error
         row_of_window = pc.index_in(table.column("window_id"), value_set=tables.stored_ids(self._parts[index]))
         placed = table.append_column("position", pc.take(pa.array(self._positions[index]), row_of_window))
@@ -325,6 +325,6 @@ def read_part_list(path: Path, *, run_id: str) -> dict[str, Any] | None:
     if content is not None and content["run_id"] != run_id:
         raise RunError(
             f"{path} is not of this run: it says run {content['run_id'][:8]}, but identity.json says run {run_id[:8]}. "
-            "Take away the one that comes from elsewhere, and run the same command again."
+            "Move away the one that comes from elsewhere, and run the same command again."
         )
     return content

@@ -21,7 +21,7 @@ from byrote.store.parts import read_part_list
 from byrote.store.tables import arrow_schema, open_parquet, open_table, stored_rows
 
 WRITE_AGAIN = "write it again with byrote report or byrote export"
-RESUME = "run the same command again to measure its windows anew"
+RESUME = "run the same command to measure its windows again"
 UNKNOWN = "–"
 HASH_SHOWN = 8
 LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")

@@ -129,7 +129,7 @@ class RunSession:
             self._own_parts.mark = max(mark.hex(), self._own_parts.mark or "")
 
     def flush(self) -> None:
-        """Write the rows added since the last part; a signal that comes meanwhile waits until they are written."""
+        """Write the rows added since the last part; a signal that comes meanwhile takes effect after that."""
         if not self._pending:
             return
         self._require_usable()
@@ -255,7 +255,7 @@ class RunSession:
 
     def _require_usable(self) -> None:
         if self._has_failed:
-            raise StorageError(f"A write to {self.path} failed; run the same command again to go on from there.")
+            raise StorageError(f"A write to {self.path} failed; run the same command again to continue from there.")
         if self.is_complete:
             raise RunError(f"{self.path} is complete; choose another folder with --out, or start over with --fresh.")
 

@@ -88,7 +88,7 @@ def open_table(path: Path, *, run_id: str | None = None) -> Iterator[pq.ParquetF
         if run_id is not None and (found, name) != (run_id, path.stem):
             raise RunError(
                 f"{path} is not of this run: it says {name} of run {found[:8]}, but identity.json says run "
-                f"{run_id[:8]}. Take away the one that comes from elsewhere, and run the same command again."
+                f"{run_id[:8]}. Move away the one that comes from elsewhere, and run the same command again."
             )
         yield table
 
