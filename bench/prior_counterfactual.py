@@ -13,8 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import environment
-from byrote.lab.counterfactual import PRESETS, level_means, models_of, run_counterfactual
-from byrote.lab.report import read
+from byrote.lab.counterfactual import PRESETS, level_means, models_of, read, run_counterfactual
 from byrote.report.page import write_page
 
 

@@ -12,9 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import environment
-from byrote.lab.counterfactual import level_means
+from byrote.lab.counterfactual import level_means, read
 from byrote.lab.removal import PLANS, run_removal
-from byrote.lab.report import read
 from byrote.report.page import write_page
 from byrote.store.read import read_run
 

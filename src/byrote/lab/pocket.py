@@ -21,7 +21,8 @@ from transformers import PreTrainedTokenizerFast
 from byrote.errors import StorageError
 from byrote.lab import texts
 from byrote.lab.cache import cached_folder, content_key
-from byrote.lab.train import OnStep, TrainingPlan, encode_all, train, train_tokenizer
+from byrote.lab.train import SMALL, TrainingPlan, encode_all, train, train_tokenizer
+from byrote.progress import Progress, SilentProgress
 
 PREFIX_TOKENS = 50
 WINDOW_TOKENS = 100
@@ -62,13 +63,8 @@ class PocketPlan:
     seed: int = 0
 
 
-# One thread: two gain little on kernels this small, and when other work has the cores every kernel waits for the
-# slower thread (seen once: 518 s with two threads, 88 s with one, both on a busy machine).
 POCKET = PocketPlan(
-    training=TrainingPlan(
-        layers=2, width=128, heads=4, feed_forward_width=384, context=256, rows_per_step=4, learning_rate=3e-3,
-        threads=1,
-    ),
+    replace(SMALL, width=128, feed_forward_width=384, context=256, rows_per_step=4, learning_rate=3e-3),
     copy_levels=(1, 2, 4, 8, 16, 32, 64, 128),
     prose_per_level=12,
     people_per_level=3,
@@ -78,11 +74,9 @@ POCKET = PocketPlan(
     background_prose=300,
     background_people=80,
     vocabulary_size=1536,
-)  # fmt: skip
+)
 TINY = PocketPlan(
-    training=TrainingPlan(
-        layers=2, width=64, heads=4, feed_forward_width=192, context=128, rows_per_step=2, learning_rate=6e-3, threads=1
-    ),
+    replace(SMALL, context=128, rows_per_step=2),
     copy_levels=(1, 16, 64),
     prose_per_level=2,
     people_per_level=0,
@@ -244,12 +238,12 @@ class PocketModel:
         return files
 
 
-def pocket_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
+def pocket_model(cache_dir: Path | None = None, *, progress: Progress | None = None) -> PocketModel:
     """The pocket model, from the cache or trained now. `None` means the user's cache folder."""
     return make_model(POCKET, "pocket", cache_dir, progress=progress)
 
 
-def tiny_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
+def tiny_model(cache_dir: Path | None = None, *, progress: Progress | None = None) -> PocketModel:
     """The model for tests, from the cache or trained now in a few seconds."""
     return make_model(TINY, "tiny", cache_dir, progress=progress)
 
@@ -260,12 +254,13 @@ def smaller_tiny_model(cache_dir: Path | None = None) -> PocketModel:
     return make_model(replace(TINY, training=training), "smaller", cache_dir)
 
 
-def make_model(plan: PocketPlan, name: str, cache_dir: Path | None, *, progress: OnStep | None = None) -> PocketModel:
+def make_model(plan: PocketPlan, name: str, cache_dir: Path | None, *, progress: Progress | None = None) -> PocketModel:
     """The model of any plan, cached under `name` and the hash of everything that decides its weights."""
-    stream = plan_stream(plan)
+    stream, report = plan_stream(plan), progress or SilentProgress()
 
     def make(folder: Path) -> None:
-        train(plan.training, stream.documents(plan.seed), stream.tokenizer, folder=folder, progress=progress)
+        report.announce(f"training the {name} model")
+        train(plan.training, stream.documents(plan.seed), stream.tokenizer, folder=folder, progress=report)
 
     path = cached_folder(cache_dir, f"{name}-{plan_key(plan, stream)}", make=make)
     return PocketModel(path, stream.targets, stream.controls)

@@ -85,6 +85,15 @@ def read_run(path: str | Path) -> StoredRun:
     return run
 
 
+def read_finished(path: str | Path, kind: str) -> tuple[StoredRun, dict[str, Any]]:
+    """The finished run of this kind at `path`, and its manifest; anything else is a RunError."""
+    run = read_run(path)
+    if run.kind != kind or run.manifest is None:
+        state = "unfinished" if run.manifest is None else "complete"
+        raise RunError(f"{path} holds a {run.kind} run ({state}), not a finished {kind} run; run its command again.")
+    return run, run.manifest
+
+
 def verify_run(path: str | Path) -> StoredRun:
     """Check every file of the run at `path`; a RunError names the first that is not as it was written."""
     folder = RunFolder(Path(path))
