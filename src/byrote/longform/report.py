@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from byrote.longform.passages import (
 )
 from byrote.longform.recall import RecallResult, longest_common_run
 from byrote.longform.run import BOOK, AuditFolder, generation_name, read_audit
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written, of_manifests
 from byrote.report.figures import longform as figures
 from byrote.report.figures.style import save_bytes
 from byrote.report.page import PageFigure, write_files, write_page
@@ -500,14 +499,13 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         kind="audit",
         label=listed(labels),
         headline=f"{listed(headlines, most=len(headlines))}.",
-        date=str(first.manifest["written_at"])[:10],
         question=lede(first) if len(audits) == 1 else "",
         facts=(*facts(first), *(costs(first.manifest["costs"]) if len(audits) == 1 else ())),
         notices=tuple(dict.fromkeys(notice for audit in audits for notice in notices(audit))),
         tables=tuple(tables),
         sentences=tuple(sentences),
         draw=lambda: _compared(audits, labels),
-        manifests=tuple((audit.path.name, json.dumps(audit.manifest, indent=2)) for audit in audits),
+        **of_manifests([(audit.path.name, audit.manifest) for audit in audits]),
     )
 
 

@@ -5,7 +5,6 @@ Whether sampled hits agree with computed probabilities is an exact test per wind
 computation is right, k hits of M samples are binomial(M, p_z).
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy.stats import binom
 
-from byrote.errors import RunError
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
 from byrote.report.figures.style import BLUE, INK, VERMILLION, house_style, legend_above, log_axis, new_figure
-from byrote.report.view import model_name
+from byrote.report.view import distinct_labels, model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
 from byrote.stats.clusters import FloatArray, IntArray
 from byrote.stats.compare import holm
 from byrote.stats.intervals import INTERVALS
-from byrote.store.read import read_run
+from byrote.store.read import read_finished
 from byrote.types import IntervalName
 
 HEADS = ("window", "samples", "hits", "mass", "95 % interval")
@@ -38,14 +36,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
-    runs, manifests = [read_run(path) for path in paths], []
-    for run in runs:
-        if run.manifest is None:
-            raise RunError(f"{run.path} is not finished; run the same command again.")
-        manifests.append(run.manifest)
-    labels = [model_name(manifest) or path.name for manifest, path in zip(manifests, paths, strict=True)]
-    if len(set(labels)) < len(labels):
-        labels = [f"{label} ({path.name})" for label, path in zip(labels, paths, strict=True)]
+    runs, manifests = zip(*(read_finished(path, "mc") for path in paths), strict=True)
+    labels = distinct_labels([model_name(manifest) for manifest in manifests], paths)
     names = ["masses"] if len(runs) == 1 else [f"masses-{number}" for number in range(1, len(runs) + 1)]
     by_run = [run.results.to_dicts() for run in runs]
     rows, config = list(chain.from_iterable(by_run)), manifests[0]["config"]
@@ -54,7 +46,7 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         kind="mc",
         label=listed(labels),
         headline=headline(rows),
-        date=str(manifests[0]["written_at"])[:10],
+        **of_manifests([(path.name, manifest) for path, manifest in zip(paths, manifests, strict=True)]),
         facts=(
             ("Model", listed(labels)),
             ("Answers sampled with", policy_words(config)),
@@ -69,10 +61,6 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
             name: [{column: value for column, value in row.items() if not isinstance(value, list)} for row in own]
             for name, own in zip(names, by_run, strict=True)
         },
-        manifests=tuple(
-            (path.name, json.dumps(manifest, indent=2, ensure_ascii=False))
-            for path, manifest in zip(paths, manifests, strict=True)
-        ),
     )
 
 
@@ -189,15 +177,9 @@ def check_sampling(
 
 def binomial_p_values(probabilities: FloatArray, hits: IntArray, samples: IntArray) -> FloatArray:
     """Twice the smaller exact tail, at most 1; NaN for windows without samples."""
-    p, k, m = probabilities, hits.astype(np.float64), samples.astype(np.float64)
-    inside = np.clip(p, 1e-320, 1.0 - 1e-16)
-    # The regularised incomplete beta function is the binomial tail, without a sum over outcomes.
-    at_least = np.where(k == 0, 1.0, special.betainc(np.maximum(k, 1), m - k + 1, inside))
-    at_most = np.where(k == m, 1.0, special.betaincc(k + 1, np.maximum(m - k, 1), inside))
+    at_least, at_most = binom.sf(hits - 1, samples, probabilities), binom.cdf(hits, samples, probabilities)
     two_sided = np.minimum(1.0, 2.0 * np.minimum(at_least, at_most))
-    certain = (p == 0.0) | (p == 1.0)
-    two_sided = np.where(certain, np.where(k == m * p, 1.0, 0.0), two_sided)
-    return np.asarray(np.where(m == 0, np.nan, two_sided))
+    return np.asarray(np.where(samples == 0, np.nan, two_sided))
 
 
 def _overall_p_value(

@@ -88,9 +88,10 @@ def read_run(path: str | Path) -> StoredRun:
 def read_finished(path: str | Path, kind: str) -> tuple[StoredRun, dict[str, Any]]:
     """The finished run of this kind at `path`, and its manifest; anything else is a RunError."""
     run = read_run(path)
-    if run.kind != kind or run.manifest is None:
-        state = "unfinished" if run.manifest is None else "complete"
-        raise RunError(f"{path} holds a {run.kind} run ({state}), not a finished {kind} run; run its command again.")
+    if run.kind != kind:
+        raise RunError(f"{path} holds a {run.kind} run, not a {kind} run; byrote show shows every kind.")
+    if run.manifest is None:
+        raise RunError(f"{path} is not finished; run its command again.")
     return run, run.manifest
 
 
