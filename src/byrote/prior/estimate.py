@@ -4,28 +4,23 @@ P(s) is summed over blocks of prefixes, which the run folder keeps until the run
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from byrote.models.base import LanguageModel, TreeModel
 from byrote.models.scoring import score_verbatim
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.policy import Policy
-from byrote.prior.calibration import (
-    GenericScore,
-    RatioThreshold,
-    calibrate,
-    generic_kind,
-    generic_length,
-    generic_windows,
-)
+from byrote.prior import calibration
+from byrote.prior.calibration import GenericScore, RatioThreshold
 from byrote.prior.draws import DrawnPrefixes, shorten
 from byrote.prior.options import PriorConfig
-from byrote.prior.pool import Ints, PooledBalls, ScannedBall, hits_of, sample_pool
+from byrote.prior.pool import PooledBalls, ScannedBall, hits_of, sample_pool
 from byrote.prior.verdicts import LEVEL
 from byrote.stats.intervals import undefined
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
@@ -83,16 +78,17 @@ class Measurement:
         estimates = self.priors("generic", every, prefix_tokens).estimates
         scores = map(GenericScore, self._conditionals(every), estimates)
         return {
-            length: calibrate(len(some[0].suffix_ids), [next(scores) for _ in some]) for length, some in windows.items()
+            length: calibration.calibrate(len(some[0].suffix_ids), [next(scores) for _ in some])
+            for length, some in windows.items()
         }
 
     def generic_windows(self, prefix_tokens: int) -> dict[int, list[Window]]:
         """The generic suffixes for every suffix length among the windows."""
         found = {}
         for length in sorted({len(window.suffix_ids) for window in self.windows}):
-            texts = generic_kind(self.generic, length)
-            tokens = generic_length(texts, length)
-            found[length] = generic_windows(
+            texts = calibration.generic_kind(self.generic, length)
+            tokens = calibration.generic_length(texts, length)
+            found[length] = calibration.generic_windows(
                 texts, prefix_tokens=prefix_tokens, suffix_tokens=tokens, bos_id=self.bos_id
             )
         return found
@@ -104,7 +100,7 @@ class Measurement:
             [window.suffix_ids for window in windows],
             self.drawn.shortened(prefix_tokens, self.bos_id),
             self.config.policy,
-            keep=lambda block, compute: self._kept(f"{name}-{prefix_tokens:05d}-{block}", compute),
+            keep=lambda block, compute: self._kept_sums(f"{name}-{prefix_tokens:05d}-{block}", compute),
             advance=self.advance,
         )
         self.token_evals += result.token_evals
@@ -116,13 +112,6 @@ class Measurement:
         suffixes = [window.suffix_ids for window in self.windows]
         tokens, members = max(map(len, suffixes)), self.config.pool_members
 
-        def keep(name: str, compute: Callable[[], Ints]) -> Ints:
-            rows = self.session.read_block(name)
-            if rows is None:
-                rows = [{"values": values} for values in compute().tolist()]
-                self.session.write_block(name, rows, BLOCK_COLUMNS)
-            return np.array([row["values"] for row in rows]).astype(np.int64)
-
         pool = sample_pool(
             self.model,
             drawn,
@@ -130,7 +119,7 @@ class Measurement:
             members=members,
             tokens=tokens,
             seed=self.config.seed,
-            keep_block=keep,
+            keep_block=lambda name, compute: np.array(self._kept(name, compute)).astype(np.int64),
             advance=self.advance,
         )
         self.token_evals += members * (self.config.prefix_tokens + tokens - 1)
@@ -143,16 +132,21 @@ class Measurement:
         hits = hits_of(pool, suffixes, distance=ball.distance, edits=ball.edits)
         return PooledBalls(ball, hits, members, pool.independent, thresholds)
 
-    def _kept(self, name: str, compute: Callable[[], PriorSums]) -> PriorSums:
-        """The sums of a block: as the run folder has them, otherwise computed and kept there."""
+    def _kept(self, name: str, compute: Callable[[], Iterable[NDArray[Any]]]) -> list[list[float]]:
+        """The rows of numbers of a block: as the run folder has them, otherwise computed and kept there."""
         rows = self.session.read_block(name)
-        if rows is not None:
-            draws, log_squares, log_largest, *log_sums = (np.array(row["values"]) for row in rows)
-            return PriorSums(np.stack(log_sums), log_squares, log_largest, draws.astype(np.int64))
-        sums = compute()
-        every = (sums.draws, sums.log_squares, sums.log_largest, *sums.log_sums)
-        self.session.write_block(name, [{"values": values.tolist()} for values in every], BLOCK_COLUMNS)
-        return sums
+        if rows is None:
+            rows = [{"values": values.tolist()} for values in compute()]
+            self.session.write_block(name, rows, BLOCK_COLUMNS)
+        return [row["values"] for row in rows]
+
+    def _kept_sums(self, name: str, compute: Callable[[], PriorSums]) -> PriorSums:
+        def flat() -> Iterable[NDArray[Any]]:
+            sums = compute()
+            return (sums.draws, sums.log_squares, sums.log_largest, *sums.log_sums)
+
+        draws, log_squares, log_largest, *log_sums = map(np.array, self._kept(name, flat))
+        return PriorSums(np.stack(log_sums), log_squares, log_largest, draws.astype(np.int64))
 
     def _conditionals(self, windows: Sequence[Window]) -> list[float]:
         self.token_evals += sum(len(window.ids) for window in windows)
