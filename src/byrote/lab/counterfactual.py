@@ -36,10 +36,9 @@ from transformers import PreTrainedTokenizerFast
 
 from byrote.errors import RunError
 from byrote.lab import texts
-from byrote.lab.cache import cached_folder, content_key
-from byrote.lab.train import SMALL, TrainingPlan, encode_all, train, train_tokenizer
+from byrote.lab.train import SMALL, TrainingPlan, encode_all, train_model, train_tokenizer
 from byrote.models.base import TreeModel
-from byrote.models.hf.model import load
+from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.progress import Progress, SilentProgress
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
@@ -52,8 +51,6 @@ from byrote.store.resume import RunSession
 from byrote.store.tables import Row
 from byrote.types import Interval
 
-DESIGN_VERSION = 1
-"""Raise it when the streams change: models of an earlier design are then trained anew."""
 PUBLISHED_LEVELS = ((0, 180), (10, 150), (20, 120), (30, 90), (40, 60), (50, 30), (60, 0))
 """(exact copies, near-duplicates)."""
 
@@ -179,23 +176,6 @@ def near_duplicate(
         duplicate.append(donor[place % len(donor)])
         place += 1
     return duplicate
-
-
-def model_key(plan: CounterfactualPlan, spec: ModelSpec) -> str:
-    """Changes with anything that decides this model's weights; more repetitions or reference text do not."""
-    description = asdict(replace(plan, repetitions=1, reference_passages=1))
-    return content_key([DESIGN_VERSION, texts.GENERATOR_VERSION, description, list(spec)])
-
-
-def counterfactual_model(plan: CounterfactualPlan, spec: ModelSpec, cache_dir: Path | None) -> Path:
-    """The folder of one model, from the cache or trained now."""
-
-    def make(folder: Path) -> None:
-        seed = plan.training.seed + 1 + models_of(plan).index(spec)
-        material = write_material(plan)
-        train(replace(plan.training, seed=seed), stream_of(plan, spec), material.tokenizer, folder=folder)
-
-    return cached_folder(cache_dir, f"counterfactual-{model_key(plan, spec)}", make=make)
 
 
 _LARGER = TrainingPlan(
@@ -327,7 +307,6 @@ def run_counterfactual(
     plan: CounterfactualPlan,
     out: Path,
     *,
-    cache_dir: Path | None = None,
     processes: int | None = None,
     progress: Progress | None = None,
     command_line: Sequence[str] = (),
@@ -339,7 +318,7 @@ def run_counterfactual(
     ) as session:
         if session.is_complete:
             return read_counterfactual(out)
-        scores = measure_models(plan, session, cache_dir, processes, progress or SilentProgress())
+        scores = measure_models(plan, session, processes, progress or SilentProgress())
         return CounterfactualResult.stored(
             _cells(plan, scores), session, plan, models=len(scores), device="cpu", command_line=command_line
         )
@@ -352,7 +331,7 @@ def read_counterfactual(path: Path) -> CounterfactualResult:
 
 
 def measure_models(
-    plan: CounterfactualPlan, session: RunSession, cache_dir: Path | None, processes: int | None, progress: Progress
+    plan: CounterfactualPlan, session: RunSession, processes: int | None, progress: Progress
 ) -> dict[ModelSpec, Scores]:
     """The scores of every model, those already on the disk read back."""
     specs = models_of(plan)
@@ -361,7 +340,7 @@ def measure_models(
     missing = [spec for spec in specs if spec not in scores]
     progress.start(len(specs), len(scores))
     at_once = min(processes or os.cpu_count() or 1, max(1, len(missing)))
-    for spec, rows in _measure_all(plan, missing, cache_dir, at_once):
+    for spec, rows in _measure_all(plan, missing, at_once):
         session.write_block(spec.name, rows, SCORE_COLUMNS)
         scores[spec] = rows
         progress.advance(1)
@@ -369,16 +348,16 @@ def measure_models(
 
 
 def _measure_all(
-    plan: CounterfactualPlan, specs: Sequence[ModelSpec], cache_dir: Path | None, processes: int
+    plan: CounterfactualPlan, specs: Sequence[ModelSpec], processes: int
 ) -> Iterator[tuple[ModelSpec, Scores]]:
     if processes == 1:
         for spec in specs:
-            yield spec, measure_model(plan, spec, cache_dir)
+            yield spec, measure_model(plan, spec)
         return
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        futures = {pool.submit(measure_model, plan, spec, cache_dir): spec for spec in specs}
+        futures = {pool.submit(measure_model, plan, spec): spec for spec in specs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -392,10 +371,12 @@ def _measure_all(
             raise
 
 
-def measure_model(plan: CounterfactualPlan, spec: ModelSpec, cache_dir: Path | None) -> Scores:
-    """Train one model (or take it from the cache): P(s|p) and v̂_s of every target."""
-    model = load(str(counterfactual_model(plan, spec, cache_dir)), device="cpu", dtype="float32")
+def measure_model(plan: CounterfactualPlan, spec: ModelSpec) -> Scores:
+    """Train one model: P(s|p) and v̂_s of every target."""
     material, half = write_material(plan), plan.half_tokens
+    training = replace(plan.training, seed=plan.training.seed + 1 + models_of(plan).index(spec))
+    trained = train_model(training, stream_of(plan, spec), material.tokenizer).model
+    model = HuggingFaceModel(trained, material.tokenizer)
     pairs = [(target[:half], target[half:]) for target in material.targets]
     return pair_scores(model, pairs, [passage[:half] for passage in material.reference])
 

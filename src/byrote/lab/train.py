@@ -97,6 +97,26 @@ class PackedRows(NamedTuple):
     labels: Tensor
 
 
+class TrainedModel(NamedTuple):
+    model: LlamaForCausalLM
+    losses: list[float]
+    """Of every step: the mean negative log-likelihood per token, in nats."""
+
+
+def train_model(
+    plan: TrainingPlan,
+    documents: Sequence[Sequence[int]],
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    progress: Progress | None = None,
+) -> TrainedModel:
+    """Train from scratch; `progress` has the loss of the last step as a remark."""
+    rows = pack(documents, end_of_text=int(tokenizer.eos_token_id), context=plan.context)
+    with _repeatable(plan):
+        model = new_model(plan, tokenizer)
+        return TrainedModel(model, _fit(model, plan, rows, progress=progress or SilentProgress()))
+
+
 def train(
     plan: TrainingPlan,
     documents: Sequence[Sequence[int]],
@@ -105,15 +125,8 @@ def train(
     folder: Path,
     progress: Progress | None = None,
 ) -> Path:
-    """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`.
-
-    `progress` has the mean negative log-likelihood per token of the last step, in nats, as a remark.
-    """
-    end_of_text = int(tokenizer.eos_token_id)
-    rows = pack(documents, end_of_text=end_of_text, context=plan.context)
-    with _repeatable(plan):
-        model = new_model(plan, tokenizer)
-        losses = _fit(model, plan, rows, progress=progress or SilentProgress())
+    """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`."""
+    model, losses = train_model(plan, documents, tokenizer, progress=progress)
     # Saving a small model is instant; a bar on standard error would only break the caller's own display.
     disable_progress_bar()
     model.save_pretrained(folder)
