@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
+from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
 from byrote.report.figures.style import BLUE, INK, VERMILLION, house_style, legend_above, log_axis, new_figure
 from byrote.report.view import distinct_labels, model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
@@ -129,18 +130,24 @@ def _drawings(rows: Rows, interval: IntervalName) -> Iterable[Drawing]:
         figure = sampled_against_computed([tuple(row[name] for name in names) for row in known])
         caption = "Share of samples against the computed mass of every window; on the dashed line they are equal."
         yield Drawing("sampled-against-computed", caption, figure)
-    for number, row in enumerate(rows[:FIGURES], 1):
-        curve = zip(row["curve_evals"], row["curve_hits"], row["curve_samples"], strict=True)
-        points = [
-            (int(evals), hits / samples, *INTERVALS[interval](int(hits), int(samples))[:2])
-            for evals, hits, samples in curve
-        ]
-        label = f"plain samples, 95 % interval ({interval})"
-        lower, upper = row["certified_lower"], row["certified_upper"]
-        bounds = (0.0, 1.0) if upper is None else (lower, upper)
-        figure = monte_carlo_convergence(points, label=label, lower=bounds[0], upper=bounds[1], title=row["window_id"])
-        caption = f"{row['window_id']}: the estimate as samples are added, against what is certified."
-        yield Drawing(f"samples-{number}", caption, figure)
+    panels = [convergence(row, interval, over="curve_evals") for row in rows[:FIGURES]]
+    caption = (
+        f"The estimates of the first windows as samples are added, with 95 % intervals ({interval}); shaded: the "
+        "certified bounds of the same windows."
+    )
+    figure = overlay(panels, Setting("token evaluations", is_log=True))
+    yield Drawing("samples", caption, figure, is_wide=len(panels) > 1)
+
+
+def convergence(row: Mapping[str, Any], interval: IntervalName, *, over: str) -> Panel:
+    """A window's share of hits as samples are added, against its certified bounds; `over` is the column of the axis."""
+    points = []
+    for place, hits, samples in zip(row[over], row["curve_hits"], row["curve_samples"], strict=True):
+        low, high, *_ = INTERVALS[interval](int(hits), int(samples))
+        points.append(Point(place, hits / samples, low, high))
+    lower, upper = row["certified_lower"], row["certified_upper"]
+    levels = () if upper is None else (Level("certified bounds", lower, upper),)
+    return Panel(row["window_id"], "near-verbatim mass", (Line("sampled", tuple(points)),), levels, is_share=False)
 
 
 SECTION = Section(read)
@@ -197,28 +204,6 @@ def _overall_p_value(
         drawn = generator.binomial(trials, chance)
         as_extreme += float(np.sum((drawn - mean) ** 2 / variance)) >= observed
     return as_extreme / (simulations + 1)
-
-
-@house_style()
-def monte_carlo_convergence(
-    points: Sequence[tuple[float, float, float, float]], *, label: str, lower: float, upper: float, title: str
-) -> Figure:
-    """A running estimate with its interval against cost; the certified bounds as a band across.
-
-    `points` holds (token evaluations, estimate, low, high).
-    """
-    evaluations, values, lows, highs = zip(*points, strict=True)
-    figure, axes = new_figure(5.6, 3.4)
-    axes.axhspan(lower, upper, color=BLUE, alpha=0.12, linewidth=0, label="certified bounds")
-    axes.axhline(lower, color=BLUE, linewidth=0.9)
-    axes.axhline(upper, color=BLUE, linewidth=0.9)
-    axes.fill_between(evaluations, lows, highs, color=VERMILLION, alpha=0.2, linewidth=0)
-    axes.plot(evaluations, values, color=VERMILLION, label=label)
-    log_axis(axes, "x")
-    axes.set_ylim(0, max(upper, float(np.nanmax(highs))) * 1.08)
-    axes.set(xlabel="token evaluations", ylabel="near-verbatim mass", title=title)
-    axes.legend(loc="best")
-    return figure
 
 
 @house_style()
