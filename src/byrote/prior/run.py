@@ -89,7 +89,8 @@ def prior_to_folder(
         }
         manifest = {
             "config": asdict(config),
-            "texts": _texts(items.documents) | _texts(reference, prefix="prior:"),
+            "texts": {one.name: one.facts for one in items.documents}
+            | {f"prior:{one.name}": one.facts for one in reference},
             "model": asdict(model.identity) | {"bos_id": measurement.bos_id},
             "device": {"name": str(model.device)},
             "seed": config.seed,
@@ -172,14 +173,3 @@ def _in_reference(items: PriorItems, reference: Sequence[Document], drawn: Drawn
     shared = {document.name for document in items.documents if document.content_hash in known}
     prefixes = set(drawn.prefixes)
     return sum(window.document in shared or window.prefix_ids in prefixes for window in items.windows)
-
-
-def _texts(documents: Sequence[Document], *, prefix: str = "") -> dict[str, Any]:
-    return {
-        f"{prefix}{document.name}": {
-            "split": str(document.split),
-            "content_hash": document.content_hash,
-            "characters": document.characters,
-        }
-        for document in documents
-    }
