@@ -460,7 +460,7 @@ LEVEL_COLUMNS = {
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     studies = [(path.name, read_counterfactual(path)) for path in paths]
     is_alone = len(studies) == 1
-    values = [_short_words(study.agreement) + ("" if is_alone else f" in {name}") for name, study in studies]
+    values = [_words(study.agreement, digits=2) + ("" if is_alone else f" in {name}") for name, study in studies]
     first = studies[0][1]
     return Content(
         kind="counterfactual",
@@ -482,18 +482,11 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     )
 
 
-def _short_words(found: Correlation) -> str:
-    interval = found.by_target
-    ends = f" (95 % interval {interval.low:.2f} to {interval.high:.2f})" if interval.is_defined else " (no interval)"
-    return f"{found.value:.2f}{ends}"
-
-
-def _words(found: Correlation) -> str:
-    """`0.912, 95 % interval 0.880 to 0.940 (targets resampled)`, or why there is none."""
-    interval = found.by_target
-    if not interval.is_defined:
-        return f"{found.value:.3f}, no interval: {interval.reason}"
-    return f"{found.value:.3f}, 95 % interval {interval.low:.3f} to {interval.high:.3f} (targets resampled)"
+def _words(found: Correlation, *, digits: int = 3) -> str:
+    """`0.912 (95 % interval 0.880 to 0.940, targets resampled)`, or why there is none."""
+    low, high, _, reason = found.by_target
+    ends = f"95 % interval {low:.{digits}f} to {high:.{digits}f}, targets resampled"
+    return f"{found.value:.{digits}f} ({f'no interval: {reason}' if reason else ends})"
 
 
 def _levels(name: str, study: CounterfactualResult, *, file: str) -> Cells:

@@ -47,23 +47,9 @@ def measure_names() -> tuple[str, ...]:
 
 def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
     """Every measure there is, in the order of their columns; the columns of some follow from the options."""
-    sweep, policies, posthoc = sweep_measure(config), policies_measure(config), posthoc_measure(config)
-    passage = passage_measure(config)
-    own = (
-        VERBATIM,
-        VERBATIM_UPPER,
-        greedy_measure(config),
-        GREEDY_ANSWER,
-        sweep,
-        ANSWERS,
-        NEAR,
-        policies,
-        passage,
-        posthoc,
-        VERIFY,
-        ESTIMATE,
-    )
-    return (*own, *FURTHER.values())
+    scored = (VERBATIM, VERBATIM_UPPER, greedy_measure(config), GREEDY_ANSWER, sweep_measure(config), ANSWERS)
+    searched = (NEAR, policies_measure(config), passage_measure(config), posthoc_measure(config), VERIFY, ESTIMATE)
+    return (*scored, *searched, *FURTHER.values())
 
 
 def measures_of(config: "RunConfig") -> tuple[Measure, ...]:
