@@ -22,9 +22,9 @@ from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link
 from byrote.report.figures import longform as figures
 from byrote.report.figures.style import save_bytes
 from byrote.report.page import PageFigure, write_files, write_page
+from byrote.report.view import model_name
 from byrote.report.words import integer, listed, percent, plural
 from byrote.store.files import make_folder
-from byrote.store.read import folder_name
 
 STOP_WORDS: dict[str, str] = {
     Stop.PHASE_1_FAILED: "the target was not found in phase 1, so phase 2 was not begun",
@@ -93,14 +93,8 @@ class Tile(NamedTuple):
     note: str
 
 
-def model_name(audit: AuditFolder) -> str:
-    """The endpoint's name for the model; of a folder on this machine the last part."""
-    model = audit.manifest["model"]
-    return str(model["name"]) if model.get("endpoint") else folder_name(model["name"])
-
-
 def headline(audit: AuditFolder) -> str:
-    trial, name = audit.best, model_name(audit)
+    trial, name = audit.best, model_name(audit.manifest)
     if trial["nv_recall"] is None:
         return f"{name} did not go on with {audit.book_name}"
     if trial["matched_words"] == 0:
@@ -333,21 +327,6 @@ def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Mapping[str, An
             yield {"name": f"trial {trial['trial']}", "given": [], "found": found}
 
 
-README = """This is the exhibit of an audit by byrote {version}, run {run_id}.
-
-index.html            the page to read
-book.txt              the text that was asked for; control-000.txt ... the controls
-generations/          what the model wrote
-journal.jsonl         every request and answer, each line bound to the one before by its hash
-findings.json         every number
-manifest.json         how it was made, and the hash of every file
-SHA256SUMS            the same hashes for a shell
-
-To check that nothing was changed:        sha256sum -c SHA256SUMS
-To work every number out again as well:   byrote verify .
-"""
-
-
 def write_exhibit(run: Path, out: Path | None = None) -> Written:
     """Write `out`/index.html, exhibit.zip and figures (default: RUN/report), for the owner's eyes only."""
     audit = read_audit(run)
@@ -371,7 +350,8 @@ def _bundle(audit: AuditFolder, page: bytes) -> bytes:
     """The run's files, the page and their hashes; the same bytes for the same audit."""
     files = {name: (audit.path / name).read_bytes() for name in ("manifest.json", *audit.manifest["files"])}
     files["index.html"] = page
-    files["README.txt"] = README.format(version=__version__, run_id=audit.run_id).encode()
+    readme = (pages.HTML / "exhibit.txt").read_text("utf-8")
+    files["README.txt"] = readme.format(version=__version__, run_id=audit.run_id).encode()
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
     files["SHA256SUMS"] = sums.encode()
     written = datetime.fromisoformat(audit.manifest["written_at"]).timetuple()[:6]
@@ -442,7 +422,7 @@ def _recall_of(label: str, trial: Mapping[str, Any], is_control: bool = False) -
 def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Audits in a few lines: every trial and control of each."""
     audits = [read_audit(run) for run in runs]
-    labels = [f"{model_name(audit)}, {audit.book_name}" for audit in audits]
+    labels = [f"{model_name(audit.manifest)}, {audit.book_name}" for audit in audits]
     first = audits[0]
     headlines = [headline(audit) for audit in audits]
     sentences = [

@@ -267,12 +267,7 @@ def _model(known: Mapping[str, Any]) -> str:
 
 def shown_name(name: str) -> str:
     """A model's name for display: the last folder of a path, long digests cut, a hub id unchanged."""
-    return folder_name(name) if name.startswith(("/", ".", "~")) else name
-
-
-def folder_name(path: str) -> str:
-    """The last folder of a path, long digests cut."""
-    return LONG_DIGEST.sub(r"\1", Path(path).name)
+    return LONG_DIGEST.sub(r"\1", Path(name).name) if name.startswith(("/", ".", "~")) else name
 
 
 def _text(known: Mapping[str, Any]) -> str:
