@@ -18,15 +18,7 @@ from byrote.normal_form import LONGEST_FORM
 from byrote.options import Common, Settled, like, option, options_of, required, settle
 from byrote.scan.measures.membership import MembershipOptions
 from byrote.scan.row import measure_names
-from byrote.types import (
-    BosRule,
-    DistanceName,
-    IntervalName,
-    RankName,
-    StopRuleName,
-    UnitName,
-    ViabilityName,
-)
+from byrote.types import BosRule, DistanceName, IntervalName, RankName, StopRuleName, UnitName, ViabilityName
 
 if TYPE_CHECKING:  # options are read without waiting for torch
     from byrote.policy import Policy
