@@ -1,6 +1,6 @@
 """The counterfactual study of a preset: correlation, level means, and the figure of docs/method.md.
 
-    python bench/prior_counterfactual.py --out FOLDER [--preset quick] [--processes 2] [--cache FOLDER]
+    python bench/prior_counterfactual.py --out FOLDER [--preset quick] [--processes 2]
 
 Models and scores that are already there are used again; `models_measured_now` says how many were not.
 """
@@ -13,8 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import environment
-from byrote.lab.counterfactual import PRESETS, level_means, models_of, run_counterfactual
-from byrote.lab.report import read
+from byrote.lab.counterfactual import PRESETS, level_means, models_of, read, run_counterfactual
 from byrote.report.page import write_page
 
 
@@ -23,12 +22,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--preset", choices=sorted(PRESETS), default="quick")
     parser.add_argument("--processes", type=int)
-    parser.add_argument("--cache", type=Path)
     arguments = parser.parse_args()
     plan = PRESETS[arguments.preset]
     before = len(list(arguments.out.glob("blocks/*")))
     started = time.perf_counter()
-    result = run_counterfactual(plan, arguments.out, cache_dir=arguments.cache, processes=arguments.processes)
+    result = run_counterfactual(plan, arguments.out, processes=arguments.processes)
     results = {
         "preset": arguments.preset,
         "plan": asdict(plan),

@@ -26,7 +26,7 @@ from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.shared_prefix import PLAIN
 from byrote.prior.calibration import generic_windows, read_generic
 from byrote.prior.draws import DrawnPrefixes, draw_prefixes
-from byrote.prior.estimate import conditional_log_p, estimate_priors
+from byrote.prior.run import conditional_log_p, estimate_priors
 from byrote.prior.verdicts import default_least_conditional, point_verdict
 from byrote.report.figures.style import INK, SERIES, house_style, new_figure, save_bytes
 from byrote.stats.prior_mean import PriorEstimate, log_mean, log_ratio

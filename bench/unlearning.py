@@ -18,8 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import byrote
-from byrote.lab.cache import cached_folder
-from byrote.lab.pocket import POCKET, PlannedPassage, make_model, plan_key, plan_stream
+from byrote.lab.pocket import POCKET, PlannedPassage, cached_folder, make_model, plan_key, plan_stream
 from byrote.lab.train import train
 from byrote.types import Split
 from environment import save

@@ -20,7 +20,7 @@ from tests.scan.scans import TinyLab, scan_arguments
 from byrote.cli.main import main as byrote
 from byrote.errors import RunError
 from byrote.models.hf.model import load
-from byrote.prior import estimate
+from byrote.prior import run as prior_run
 from byrote.report.view import load_view
 from byrote.store.export import export_run
 from byrote.store.read import read_run
@@ -61,7 +61,7 @@ def cut_after(steps: int | None) -> Iterator[None]:
         return step
 
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Cut):
-        patch.setattr(estimate, "BLOCK_PREFIXES", 4)
+        patch.setattr(prior_run, "BLOCK_PREFIXES", 4)
         for name in ("add", "write_block"):
             patch.setattr(RunSession, name, counted(getattr(RunSession, name)))
         yield

@@ -550,9 +550,9 @@ def _load(path: Path, text: str) -> Any:
         refuse(f"is not valid YAML: {str(error).splitlines()[0]}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Common:
-    """What is measured, under which policy, on which machine."""
+    """What is measured, under which policy, on which machine: a scan has all of these options."""
 
     model: str = option(
         "", "Model folder or hub id.", group="text", default_words="", is_common=True, in_identity=False
@@ -568,6 +568,9 @@ class Common:
         group="text",
         is_common=True,
         in_identity=False,
+    )
+    control: tuple[str, ...] = option(
+        (), "Control texts the model cannot have seen, like --text.", group="text", in_identity=False, is_common=True
     )
     out: str = option(
         "", "Run folder to write; an unfinished one is resumed.", group="output", is_path=True, in_identity=False,
@@ -614,9 +617,9 @@ class Common:
         is_common=True,
     )  # fmt: skip
     dtype: DtypeName = option("auto", "Number format of the weights.", group="machine")
-    batch_windows: int = option(
-        32, "Windows per teacher-forced pass.", group="machine", at_least=1, in_identity=False, is_common=True,
-        aliases=("--batch-size",),
+    batch_windows: int | None = option(
+        None, "Windows per forward of the first pass.", group="machine", at_least=1, in_identity=False, is_common=True,
+        aliases=("--batch-size",), default_words="by the device",
     )  # fmt: skip
     key_variable: str | None = option(
         None, "Environment variable that holds the server's key, such as OPENAI_API_KEY; the key is never written.",

@@ -16,7 +16,7 @@ SECTIONS = {
     "prior": "byrote.prior.report",
     "audit": "byrote.longform.report",
     "recall": "byrote.longform.recall_run",
-    "counterfactual": "byrote.lab.report",
+    "counterfactual": "byrote.lab.counterfactual",
     "study": "byrote.study.report",
 }
 """Kind → the module whose `SECTION` shows it, imported when needed."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import pytest
 from transformers import AutoTokenizer
 
-from byrote.lab.cache import default_cache_dir
-from byrote.lab.pocket import POCKET, PlannedPassage, PocketModel, pocket_model
+from byrote.lab.pocket import POCKET, PlannedPassage, PocketModel, default_cache_dir, pocket_model
 from byrote.lab.train import encode_all, train
 
 TELEPHONE = re.compile(r"\d{3}-555-01\d\d")

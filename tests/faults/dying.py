@@ -196,7 +196,7 @@ def share_model(path: str) -> None:
     for name in ("byrote.scan.run", "byrote.prior.run", "byrote.models.load"):
         vars(import_module(name))["open_model"] = lambda *_, **__: model
     # Small blocks make many of them.
-    vars(import_module("byrote.prior.estimate"))["BLOCK_PREFIXES"] = 6
+    vars(import_module("byrote.prior.run"))["BLOCK_PREFIXES"] = 6
 
 
 def main() -> None:

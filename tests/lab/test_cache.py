@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from byrote.errors import StorageError
-from byrote.lab.cache import MARKER, cached_folder, content_key, default_cache_dir
+from byrote.lab.pocket import MARKER, cached_folder, content_key, default_cache_dir
 
 
 def write_weights(folder: Path) -> None:

@@ -28,8 +28,6 @@ from byrote.lab.counterfactual import (
     ModelSpec,
     correlate,
     correlation,
-    counterfactual_model,
-    model_key,
     models_of,
     near_duplicate,
     run_counterfactual,
@@ -44,7 +42,7 @@ from tests.lab.miniature import MINIATURE
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> CounterfactualResult:
     place = tmp_path_factory.mktemp("study")
-    return run_counterfactual(TEST, place / "out", cache_dir=place / "cache", processes=1)
+    return run_counterfactual(TEST, place / "out", processes=1)
 
 
 def test_the_published_levels_trade_three_near_duplicates_for_a_copy() -> None:
@@ -146,9 +144,9 @@ class Counted(SilentProgress):
 
 
 def test_a_study_is_a_run_folder_and_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, cache = tmp_path / "out", tmp_path / "cache"
+    out = tmp_path / "out"
     seen = Counted()
-    first = run_counterfactual(MINIATURE, out, cache_dir=cache, processes=1, progress=seen)
+    first = run_counterfactual(MINIATURE, out, processes=1, progress=seen)
     assert seen.steps == [(4, 0), 1, 1, 1, 1]
     stored = read_run(out)
     assert stored.kind == "counterfactual"
@@ -157,14 +155,14 @@ def test_a_study_is_a_run_folder_and_is_not_repeated(tmp_path: Path, monkeypatch
     assert stored.manifest["totals"]["agreement"]["value"] == first.agreement.value
     assert not (out / "blocks").exists()
     monkeypatch.setattr(study, "measure_models", lambda *_, **__: pytest.fail("a finished model was measured again"))
-    again = run_counterfactual(MINIATURE, out, cache_dir=cache, processes=1)
+    again = run_counterfactual(MINIATURE, out, processes=1)
     assert again == first
     with pytest.raises(RunError, match=r"plan\.seed: 0 in the run, 1 now"):
-        run_counterfactual(replace(MINIATURE, seed=1), out, cache_dir=cache, processes=1)
+        run_counterfactual(replace(MINIATURE, seed=1), out, processes=1)
 
 
 def test_an_interrupted_study_goes_on_with_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run_counterfactual(MINIATURE, tmp_path / "whole", cache_dir=tmp_path / "one", processes=1)
+    whole = run_counterfactual(MINIATURE, tmp_path / "whole", processes=1)
     original, calls = study.measure_model, []
 
     def die_at_third(*arguments: object) -> study.Scores:
@@ -175,8 +173,8 @@ def test_an_interrupted_study_goes_on_with_the_same_numbers(tmp_path: Path, monk
 
     monkeypatch.setattr(study, "measure_model", die_at_third)
     with pytest.raises(KeyboardInterrupt):
-        run_counterfactual(MINIATURE, tmp_path / "out", cache_dir=tmp_path / "two", processes=1)
-    resumed = run_counterfactual(MINIATURE, tmp_path / "out", cache_dir=tmp_path / "two", processes=1)
+        run_counterfactual(MINIATURE, tmp_path / "out", processes=1)
+    resumed = run_counterfactual(MINIATURE, tmp_path / "out", processes=1)
     assert len(calls) == 5
     assert resumed.cells == whole.cells
 
@@ -190,27 +188,14 @@ def killed(*_: object) -> study.Scores:
 def test_a_killed_worker_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "measure_model", killed)
     with pytest.raises(RunError, match=r"was killed from outside, .* with fewer --processes: finished models are kept"):
-        run_counterfactual(MINIATURE, tmp_path / "out", cache_dir=tmp_path / "cache", processes=2)
+        run_counterfactual(MINIATURE, tmp_path / "out", processes=2)
 
 
 @pytest.mark.slow
 def test_processes_give_the_numbers_of_one_process(tmp_path: Path) -> None:
-    alone = run_counterfactual(MINIATURE, tmp_path / "alone", cache_dir=tmp_path / "one", processes=1)
-    together = run_counterfactual(MINIATURE, tmp_path / "together", cache_dir=tmp_path / "two", processes=2)
+    alone = run_counterfactual(MINIATURE, tmp_path / "alone", processes=1)
+    together = run_counterfactual(MINIATURE, tmp_path / "together", processes=2)
     assert together.cells == alone.cells
-
-
-def test_models_are_cached_by_what_decides_their_weights(tmp_path: Path) -> None:
-    spec = ModelSpec(0, 0, 0)
-    folder = counterfactual_model(MINIATURE, spec, tmp_path)
-    trained_at = folder.stat().st_mtime_ns
-    assert counterfactual_model(MINIATURE, spec, tmp_path) == folder
-    assert folder.stat().st_mtime_ns == trained_at
-    key = model_key(MINIATURE, spec)
-    assert model_key(replace(MINIATURE, repetitions=3), spec) == key
-    assert model_key(replace(MINIATURE, seed=1), spec) != key
-    assert model_key(MINIATURE, ModelSpec(0, 0, 1)) != key
-    assert model_key(replace(MINIATURE, training=replace(MINIATURE.training, learning_rate=1e-3)), spec) != key
 
 
 def test_command_refuses_unknown_presets_and_no_processes(tmp_path: Path) -> None:
@@ -224,7 +209,6 @@ def test_command_refuses_unknown_presets_and_no_processes(tmp_path: Path) -> Non
 
 
 def test_command_prints_levels_and_the_correlation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BYROTE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("byrote.cli.lab.PRESETS", {"quick": MINIATURE})
     options = ["counterfactual", "--out", str(tmp_path / "out"), "--processes", "1"]
     shown = CliRunner().invoke(lab_app, options, catch_exceptions=False)

@@ -21,7 +21,7 @@ from byrote.lab.pocket import (
     plan_stream,
     tiny_model,
 )
-from byrote.lab.train import TrainingProgress
+from byrote.progress import Progress
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +85,21 @@ def test_the_other_edition_is_not_extractable_verbatim_but_its_trained_wording_i
     assert predicted[PREFIX_TOKENS - 1 : WINDOW_TOKENS - 1].tolist() == trained[PREFIX_TOKENS:]
 
 
+class Interrupting(Progress):
+    """Ends whatever trains after its first step."""
+
+    def advance(self, windows: int) -> None:
+        raise KeyboardInterrupt
+
+
 def test_second_call_trains_nothing(tiny: PocketModel) -> None:
-    steps: list[TrainingProgress] = []
-    again = tiny_model(tiny.path.parent, progress=steps.append)
-    assert steps == []
+    again = tiny_model(tiny.path.parent, progress=Interrupting())
     assert (again.path, again.targets, again.controls) == (tiny.path, tiny.targets, tiny.controls)
 
 
 def test_interrupted_training_leaves_no_model(tmp_path: Path) -> None:
-    def interrupt(progress: TrainingProgress) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        tiny_model(tmp_path, progress=interrupt)
+        tiny_model(tmp_path, progress=Interrupting())
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from byrote.errors import RunError
 from byrote.models.shared_prefix import SharedPrefixScorer
-from byrote.prior import estimate as prior_estimate
 from byrote.prior import run as prior_run
 from byrote.prior.run import prior_to_folder
 from byrote.store.read import read_run
@@ -27,7 +26,7 @@ LEFT = {".lock", "identity.json", "manifest.json", "results.parquet"}
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four blocks for n and four for what is scored."""
-    monkeypatch.setattr(prior_estimate, "BLOCK_PREFIXES", 4)
+    monkeypatch.setattr(prior_run, "BLOCK_PREFIXES", 4)
 
 
 def killed_run(place: Path, out: Path, **changes: Any) -> list[Path]:
@@ -64,7 +63,7 @@ def unfinished(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`killed`, with six blocks on the disk, and `finished`, what it must end in."""
     folder = tmp_path_factory.mktemp("unfinished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prior_estimate, "BLOCK_PREFIXES", 4)
+        patch.setattr(prior_run, "BLOCK_PREFIXES", 4)
         patch.setattr(prior_run, "open_model", loaded)
         run(place, folder / "finished")
         killed_run(place, folder / "killed")

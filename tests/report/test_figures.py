@@ -5,6 +5,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
+from scipy.stats import binomtest
 
 from byrote.report.analysis.groups import GroupRate, rates_by_group
 from byrote.report.analysis.membership import drawn_curve
@@ -37,7 +38,7 @@ from byrote.report.figures.style import (
     save_bytes,
 )
 from byrote.report.view import RunView
-from byrote.scan.mc_report import monte_carlo_convergence
+from byrote.scan.mc_report import convergence
 from byrote.stats.clusters import Places
 from byrote.stats.curves import MassKind, rate_curves
 from byrote.stats.intervals import Rate, RateMethod, exact_interval
@@ -368,12 +369,19 @@ def test_beam_width_sweep_shows_recovery_and_cost() -> None:
     assert legend_of(left) == ["exact rule"]
 
 
-def test_monte_carlo_is_drawn_against_the_certified_band() -> None:
-    points = [(100, 0.1, 0.0, 0.5), (1000, 0.2, 0.15, 0.25)]
-    axes = monte_carlo_convergence(points, label="Monte Carlo", lower=0.18, upper=0.22, title="w").axes[0]
-    assert legend_of(axes) == ["certified bounds", "Monte Carlo"]
-    assert [line.get_ydata()[0] for line in axes.lines[:2]] == [0.18, 0.22]
-    assert axes.get_ylim() == (0, pytest.approx(0.54))
+def test_samples_converge_beside_the_certified_band() -> None:
+    row = {
+        "window_id": "w", "curve_evals": [700.0, 7000.0], "curve_hits": [10.0, 200.0], "curve_samples": [100.0, 1000.0],
+        "certified_lower": 0.18, "certified_upper": 0.22,
+    }  # fmt: skip
+    panel = convergence(row, "exact", over="curve_evals")
+    (line,) = panel.lines
+    assert [(point.place, point.value) for point in line.points] == [(700, 0.1), (7000, 0.2)]
+    for point, hits, samples in zip(line.points, (10, 200), (100, 1000), strict=True):
+        interval = binomtest(hits, samples).proportion_ci(method="exact")
+        assert (point.low, point.high) == pytest.approx((interval.low, interval.high))
+    assert [level[1:] for level in panel.levels] == [(0.18, 0.22)]
+    assert not convergence(row | {"certified_lower": None, "certified_upper": None}, "exact", over="curve_evals").levels
 
 
 RECALLS = [Recall("a", 80, 100, 120, 60), Recall("b", 0, 100, 50, 0)]

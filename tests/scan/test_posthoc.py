@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from byrote.report.tables import overlaps_of, posthoc_rows
 from byrote.report.view import load_view
 from byrote.scan import options as scan_options
 from byrote.scan.options import RunConfig
-from byrote.scan.stages.posthoc import Candidate, Nearness, Posthoc, judge_of, judged
+from byrote.scan.stages.posthoc import Candidate, Nearness, judge_of, judged
 from byrote.search.base import Limits, SearchTask
 from byrote.search.engine import Engine
 from byrote.store.read import read_run
@@ -55,7 +56,7 @@ def truths(model: TableModel, policy: Policy) -> tuple[dict[str, float], float]:
     return masses, verbatim
 
 
-def judge(model: TableModel, options: object, verbatim: float) -> Posthoc:
+def judge(model: TableModel, options: object, verbatim: float) -> dict[str, Any]:
     (outcome,) = Engine(model, options, slots=1, limits=Limits(6, 6)).run([TASK])  # type: ignore[arg-type]
     return judged(outcome, TARGET, verbatim, NAMES, HOW, decode)
 
@@ -75,8 +76,8 @@ def test_the_truth_lies_between_the_bounds_of_every_metric(
     masses, verbatim = truths(model, BASELINE.policy)
     found = judge(model, replace(BASELINE, pin_verbatim=pins, threshold=threshold), verbatim)
     for name, truth in masses.items():
-        assert found.bounds[name].lower <= truth + 1e-12, name
-        assert truth <= found.bounds[name].upper + 1e-12, name
+        assert found[f"posthoc_{name}_lower"] <= truth + 1e-12, name
+        assert truth <= found[f"posthoc_{name}_upper"] + 1e-12, name
 
 
 def test_a_beam_that_holds_everything_gives_the_truth_and_counts_texts_once() -> None:
@@ -85,20 +86,21 @@ def test_a_beam_that_holds_everything_gives_the_truth_and_counts_texts_once() ->
     masses, verbatim = truths(model, options.policy)
     found = judge(model, options, verbatim)
     for name, truth in masses.items():
-        assert found.bounds[name] == pytest.approx((truth, truth)), name
+        assert [found[f"posthoc_{name}_{side}"] for side in ("lower", "upper")] == pytest.approx([truth, truth]), name
     heaviest: dict[str, float] = {}
     everything = list(every_continuation(model, TASK.prefix_ids, 5, options.policy))
     for path in everything:
         text = decode(path.token_ids)
         heaviest[text] = max(heaviest.get(text, 0.0), path.probability)
-    assert (found.continuations, found.texts) == (len(everything), len(heaviest))
-    assert found.merged_mass == pytest.approx(1 - math.fsum(heaviest.values()))
-    assert found.bounds["text"].lower > verbatim, "the same text in other tokens counts in text space"
+    assert (found["posthoc_continuations"], found["posthoc_texts"]) == (len(everything), len(heaviest))
+    assert found["posthoc_merged_mass"] == pytest.approx(1 - math.fsum(heaviest.values()))
+    assert found["posthoc_text_lower"] > verbatim, "the same text in other tokens counts in text space"
 
 
 def test_a_window_that_was_not_searched_has_its_own_probability_alone() -> None:
     found = judged(None, TARGET, 0.25, NAMES, HOW, decode)
-    assert found == Posthoc(dict.fromkeys(NAMES, (0.25, 1.0)), None, None, None)  # type: ignore[arg-type]
+    lower, upper = ({f"posthoc_{name}_{side}" for name in NAMES} for side in ("lower", "upper"))
+    assert found == dict.fromkeys(lower, 0.25) | dict.fromkeys(upper, 1.0)
 
 
 def test_continuations_that_were_not_kept_are_missed_aloud() -> None:

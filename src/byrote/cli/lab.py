@@ -2,25 +2,20 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from byrote.cli.commands import CounterfactualOptions, DemoOptions, Session
 from byrote.cli.console import make_console, make_progress
 from byrote.lab.counterfactual import PRESETS, run_counterfactual
+from byrote.lab.counterfactual import read as read_counterfactual
 from byrote.lab.pocket import pocket_model
-from byrote.lab.removal import PLANS
-from byrote.lab.removal_run import run_removal
-from byrote.lab.report import read as read_counterfactual
+from byrote.lab.removal import PLANS, run_removal
 from byrote.report.analysis.groups import NAMES, copies_rates
 from byrote.report.page import write_page
 from byrote.report.terminal import print_content, terminal_text
@@ -43,8 +38,8 @@ def demo(options: DemoOptions) -> None:
     torch.set_num_threads(1)
     console = make_console(stderr=True)
     console.print(INTRODUCTION)
-    with _training_bar(console) as report_training:
-        pocket = pocket_model(progress=report_training)
+    with make_progress("steps") as progress:
+        pocket = pocket_model(progress=progress)
     files = pocket.write_texts(options.out / "texts")
     model = shutil.copytree(pocket.path, options.out / "pocket", dirs_exist_ok=True)
     config = RunConfig(
@@ -63,17 +58,6 @@ def demo(options: DemoOptions) -> None:
     results.print(terminal_text(content.headline, style="bold"), Text(), copies_table(result.path), sep="\n")
     console.print(Text("\nReport: ").append(str(report.page.resolve()), style="bold"), soft_wrap=True)
     console.print(f"Terminal summary: byrote show {result.path}", soft_wrap=True)
-
-
-@contextmanager
-def _training_bar(console: Console) -> Iterator[Callable[[Any], None]]:
-    """A bar while the pocket model trains; silent when the model is cached or there is no terminal."""
-    columns = (TextColumn("training the pocket model"), BarColumn(), TextColumn("{task.fields[loss]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as display:
-        task = display.add_task("", total=None, loss="", visible=False)
-        yield lambda state: display.update(
-            task, total=state.steps, completed=state.step, loss=f"loss {state.loss:.2f}", visible=True
-        )
 
 
 def copies_table(run: Path) -> Table:

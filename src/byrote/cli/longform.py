@@ -1,12 +1,10 @@
 """`byrote audit` and `byrote recall`."""
 
 import sys
-from pathlib import Path
 
 from byrote.cli.commands import RecallOptions, Session
 from byrote.cli.console import make_console, make_status
-from byrote.corpus.read import Document, read_documents
-from byrote.errors import TextError
+from byrote.corpus.read import read_only
 from byrote.longform.options import AuditCommand, AuditOptions
 from byrote.longform.recall import nv_recall
 from byrote.longform.recall_run import recall_page, recall_to_folder, summary, write
@@ -42,7 +40,7 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
 
 
 def recall(options: RecallOptions, session: Session) -> None:
-    book, generation = _only_text(options.book), _only_text(options.generation)
+    book, generation = (read_only(path, split=Split.TARGET) for path in (options.book, options.generation))
     passes, repeated = options.passes, options.repeated_passes
     if options.out is None:
         result = nv_recall(book.text, generation.text, passes=passes, repeated_passes=repeated)
@@ -63,11 +61,3 @@ def recall(options: RecallOptions, session: Session) -> None:
         console.print(str(options.html), soft_wrap=True)
     if options.json is not None:
         write_json(options.json, result.record())
-
-
-def _only_text(path: Path) -> Document:
-    """The text of a file that holds exactly one."""
-    documents = read_documents([path], split=Split.TARGET)
-    if len(documents) != 1:
-        raise TextError(f"{path} holds {len(documents)} texts; give a file with one.")
-    return documents[0].held()

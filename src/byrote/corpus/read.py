@@ -386,6 +386,11 @@ class Document:
     def text(self) -> str:
         return self.place if isinstance(self.place, str) else self.place()
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Of a manifest."""
+        return {"split": str(self.split), "content_hash": self.content_hash, "characters": self.characters}
+
     def held(self) -> "Document":
         """The same with its text in memory, for repeated use."""
         return replace(self, place=self.text)
@@ -423,6 +428,14 @@ def read_unchanged(path: str, content_hash: str) -> str:
 def hash_text(text: str) -> str:
     """SHA-256 of the UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_only(source: str | Path, *, split: Split) -> Document:
+    """The text of a file that holds exactly one, in memory."""
+    documents = read_documents([source], split=split)
+    if len(documents) != 1:
+        raise TextError(f"{source} holds {len(documents)} texts; give a file with one.")
+    return documents[0].held()
 
 
 def read_documents(sources: Sequence[str | Path], *, split: Split) -> list[Document]:

@@ -19,7 +19,7 @@ import math
 import multiprocessing
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
@@ -36,21 +36,21 @@ from transformers import PreTrainedTokenizerFast
 
 from byrote.errors import RunError
 from byrote.lab import texts
-from byrote.lab.cache import cached_folder, content_key
-from byrote.lab.train import TrainingPlan, encode_all, train, train_tokenizer
-from byrote.models.hf.model import load
+from byrote.lab.train import SMALL, TrainingPlan, encode_all, train_model, train_tokenizer
+from byrote.models.base import TreeModel
+from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.progress import Progress, SilentProgress
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
+from byrote.report.words import listed
 from byrote.stats.intervals import undefined
 from byrote.stats.prior_mean import PriorSums
 from byrote.store.columns import Column, Schema
-from byrote.store.read import read_run
+from byrote.store.read import read_finished
 from byrote.store.resume import RunSession
 from byrote.store.tables import Row
 from byrote.types import Interval
 
-DESIGN_VERSION = 1
-"""Raise it when the streams change: models of an earlier design are then trained anew."""
 PUBLISHED_LEVELS = ((0, 180), (10, 150), (20, 120), (30, 90), (40, 60), (50, 30), (60, 0))
 """(exact copies, near-duplicates)."""
 
@@ -178,37 +178,16 @@ def near_duplicate(
     return duplicate
 
 
-def model_key(plan: CounterfactualPlan, spec: ModelSpec) -> str:
-    """Changes with anything that decides this model's weights; more repetitions or reference text do not."""
-    description = asdict(replace(plan, repetitions=1, reference_passages=1))
-    return content_key([DESIGN_VERSION, texts.GENERATOR_VERSION, description, list(spec)])
-
-
-def counterfactual_model(plan: CounterfactualPlan, spec: ModelSpec, cache_dir: Path | None) -> Path:
-    """The folder of one model, from the cache or trained now."""
-
-    def make(folder: Path) -> None:
-        seed = plan.training.seed + 1 + models_of(plan).index(spec)
-        material = write_material(plan)
-        train(replace(plan.training, seed=seed), stream_of(plan, spec), material.tokenizer, folder=folder)
-
-    return cached_folder(cache_dir, f"counterfactual-{model_key(plan, spec)}", make=make)
-
-
-# One thread each: the study trains as many models at once as there are cores.
-_SMALL = TrainingPlan(
-    layers=2, width=64, heads=4, feed_forward_width=192, context=64, rows_per_step=1, learning_rate=6e-3, threads=1
-)
 _LARGER = TrainingPlan(
-    layers=4, width=192, heads=6, feed_forward_width=512, context=256, rows_per_step=4, learning_rate=2e-3, threads=1
+    layers=4, width=192, heads=6, feed_forward_width=512, context=256, rows_per_step=4, learning_rate=2e-3
 )
 
 QUICK = CounterfactualPlan(
-    replace(_SMALL, width=128, feed_forward_width=384, learning_rate=3e-3), targets=14, sequences=2000, half_tokens=20
+    replace(SMALL, width=128, feed_forward_width=384, learning_rate=3e-3), targets=14, sequences=2000, half_tokens=20
 )
 FULL = CounterfactualPlan(_LARGER, targets=28, sequences=5000, half_tokens=50, repetitions=5, vocabulary_size=2048)
 TEST = CounterfactualPlan(
-    _SMALL,
+    SMALL,
     levels=((0, 90), (30, 45), (60, 0)),
     targets=9,
     sequences=800,
@@ -298,30 +277,36 @@ class CounterfactualResult:
         baseline = correlate(without, priors, frame["target"], generator=generator)
         return cls(cells, agreement, baseline, correlation(levels["counterfactual"], levels["log_ratio"]))
 
-    def sections(
-        self, plan: Mapping[str, Any], models: int, device: str, seed: int, command_line: Sequence[str]
-    ) -> dict[str, Any]:
-        """Of the manifest."""
-        return {
-            "config": plan,
+    @classmethod
+    def stored(
+        cls,
+        cells: Sequence[Row],
+        session: RunSession,
+        plan: Any,
+        *,
+        models: int,
+        device: str,
+        command_line: Sequence[str],
+    ) -> "CounterfactualResult":
+        """The correlations, after which the run folder is complete; `plan` is the dataclass of the design."""
+        result = cls.of(cells, seed=plan.seed)
+        totals = {name: value for name, value in asdict(result).items() if name != "cells"}
+        manifest = {
+            "config": asdict(plan),
             "model": {"name": f"{models} models trained by the lab"},
             "device": {"name": device},
-            "seed": seed,
+            "seed": plan.seed,
             "command_line": command_line,
-            "totals": {
-                "agreement": asdict(self.agreement),
-                "prior_against_baseline": asdict(self.prior_against_baseline),
-                "level_correlation": self.level_correlation,
-                "levels": level_means(self.cells),
-            },
+            "totals": totals | {"levels": level_means(cells)},
         }
+        session.complete_with(cells, manifest)
+        return result
 
 
 def run_counterfactual(
     plan: CounterfactualPlan,
     out: Path,
     *,
-    cache_dir: Path | None = None,
     processes: int | None = None,
     progress: Progress | None = None,
     command_line: Sequence[str] = (),
@@ -333,23 +318,20 @@ def run_counterfactual(
     ) as session:
         if session.is_complete:
             return read_counterfactual(out)
-        scores = measure_models(plan, session, cache_dir, processes, progress or SilentProgress())
-        result = CounterfactualResult.of(_cells(plan, scores), seed=plan.seed)
-        sections = result.sections(asdict(plan), len(scores), "cpu", plan.seed, command_line)
-        session.complete_with(result.cells, sections)
-        return result
+        scores = measure_models(plan, session, processes, progress or SilentProgress())
+        return CounterfactualResult.stored(
+            _cells(plan, scores), session, plan, models=len(scores), device="cpu", command_line=command_line
+        )
 
 
 def read_counterfactual(path: Path) -> CounterfactualResult:
     """A finished study; a RunError when it is something else, unfinished, or not as it was written."""
-    run = read_run(path)
-    if run.kind != "counterfactual" or run.manifest is None:
-        raise RunError(f"{path} holds no finished counterfactual study; run its command again.")
-    return CounterfactualResult.of(run.results.to_dicts(), seed=run.manifest["seed"])
+    run, manifest = read_finished(path, "counterfactual")
+    return CounterfactualResult.of(run.results.to_dicts(), seed=manifest["seed"])
 
 
 def measure_models(
-    plan: CounterfactualPlan, session: RunSession, cache_dir: Path | None, processes: int | None, progress: Progress
+    plan: CounterfactualPlan, session: RunSession, processes: int | None, progress: Progress
 ) -> dict[ModelSpec, Scores]:
     """The scores of every model, those already on the disk read back."""
     specs = models_of(plan)
@@ -358,7 +340,7 @@ def measure_models(
     missing = [spec for spec in specs if spec not in scores]
     progress.start(len(specs), len(scores))
     at_once = min(processes or os.cpu_count() or 1, max(1, len(missing)))
-    for spec, rows in _measure_all(plan, missing, cache_dir, at_once):
+    for spec, rows in _measure_all(plan, missing, at_once):
         session.write_block(spec.name, rows, SCORE_COLUMNS)
         scores[spec] = rows
         progress.advance(1)
@@ -366,16 +348,16 @@ def measure_models(
 
 
 def _measure_all(
-    plan: CounterfactualPlan, specs: Sequence[ModelSpec], cache_dir: Path | None, processes: int
+    plan: CounterfactualPlan, specs: Sequence[ModelSpec], processes: int
 ) -> Iterator[tuple[ModelSpec, Scores]]:
     if processes == 1:
         for spec in specs:
-            yield spec, measure_model(plan, spec, cache_dir)
+            yield spec, measure_model(plan, spec)
         return
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        futures = {pool.submit(measure_model, plan, spec, cache_dir): spec for spec in specs}
+        futures = {pool.submit(measure_model, plan, spec): spec for spec in specs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -389,13 +371,23 @@ def _measure_all(
             raise
 
 
-def measure_model(plan: CounterfactualPlan, spec: ModelSpec, cache_dir: Path | None) -> Scores:
-    """Train one model (or take it from the cache): P(s|p) and v̂_s of every target."""
-    model = load(str(counterfactual_model(plan, spec, cache_dir)), device="cpu", dtype="float32")
+def measure_model(plan: CounterfactualPlan, spec: ModelSpec) -> Scores:
+    """Train one model: P(s|p) and v̂_s of every target."""
     material, half = write_material(plan), plan.half_tokens
-    scorer = SharedPrefixScorer(model, [target[half:] for target in material.targets])
-    own = scorer.score([target[:half] for target in material.targets]).diagonal()
-    after_others = scorer.score([passage[:half] for passage in material.reference]).numpy()
+    training = replace(plan.training, seed=plan.training.seed + 1 + models_of(plan).index(spec))
+    trained = train_model(training, stream_of(plan, spec), material.tokenizer).model
+    model = HuggingFaceModel(trained, material.tokenizer)
+    pairs = [(target[:half], target[half:]) for target in material.targets]
+    return pair_scores(model, pairs, [passage[:half] for passage in material.reference])
+
+
+def pair_scores(
+    model: TreeModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], reference: Sequence[Sequence[int]]
+) -> Scores:
+    """log P(s|p) of every (prefix, suffix) and log v̂_s over the `reference` prefixes; all prefixes are equally long."""
+    scorer = SharedPrefixScorer(model, [suffix for _, suffix in pairs])
+    own = scorer.score([prefix for prefix, _ in pairs]).diagonal()
+    after_others = scorer.score(reference).numpy()
     estimates = PriorSums.of(after_others, np.ones((len(after_others), 1), dtype=np.int64)).estimates()
     return [
         {"log_p": log_p, "log_prior": estimate.log_mean}
@@ -407,11 +399,6 @@ def _cells(plan: CounterfactualPlan, scores: Mapping[ModelSpec, Scores]) -> list
     cells: list[Row] = []
     for target, level in itertools.product(range(plan.targets), range(len(plan.levels))):
         copies, near_duplicates = plan.levels[level]
-        here = [spec for spec in scores if spec.level(target, len(plan.levels)) == level]
-        with_copies = [scores[spec][target] for spec in here if spec.has_copies(target)]
-        log_p_with = [each["log_p"] for each in with_copies]
-        log_p_without = [scores[spec][target]["log_p"] for spec in here if not spec.has_copies(target)]
-        log_priors = [each["log_prior"] for each in with_copies]
         cells.append(
             {
                 "window_id": f"target-{target:04d}-copies-{copies:04d}-{near_duplicates:04d}",
@@ -419,13 +406,22 @@ def _cells(plan: CounterfactualPlan, scores: Mapping[ModelSpec, Scores]) -> list
                 "copies": copies,
                 "near_duplicates": near_duplicates,
             }
-            | compared(log_p_with, log_p_without, log_priors)
+            | compared(
+                (spec.has_copies(target), own[target])
+                for spec, own in scores.items()
+                if spec.level(target, len(plan.levels)) == level
+            )
         )
     return cells
 
 
-def compared(log_p_with: list[float], log_p_without: list[float], log_priors: list[float]) -> dict[str, Any]:
-    """SCORES of one target from models trained with it and without it."""
+def compared(scores: Iterable[tuple[bool, Mapping[str, float]]]) -> dict[str, Any]:
+    """SCORES of one target from those of every model, and whether it was trained with the target."""
+    groups: dict[bool, list[Mapping[str, float]]] = {True: [], False: []}
+    for has_target, own in scores:
+        groups[has_target].append(own)
+    log_p_with, log_p_without = ([own["log_p"] for own in groups[has]] for has in (True, False))
+    log_priors = [own["log_prior"] for own in groups[True]]
     return {
         "log_p_with": log_p_with,
         "log_p_without": log_p_without,
@@ -447,3 +443,92 @@ def level_means(cells: Sequence[Row]) -> list[dict[str, float]]:
     scores, per_model = pl.col("counterfactual", "log_ratio"), pl.col("log_p_with", "log_p_without")
     log_prior = pl.col("log_priors").list.mean().mean().alias("log_prior")
     return levels.agg(scores.mean(), per_model.list.mean().mean(), log_prior).to_dicts()
+
+
+LEVEL_COLUMNS = {
+    "copies": ("copies", ".0f"),
+    "near_duplicates": ("near-duplicates", ".0f"),
+    "occurrences_from": ("occurrences from", ".0f"),
+    "counterfactual": ("counterfactual", ".2f"),
+    "log_ratio": ("log ratio", ".2f"),
+    "log_p_with": ("log P with", ".2f"),
+    "log_p_without": ("without", ".2f"),
+}
+"""Mean of a level → heading and format."""
+
+
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
+    studies = [(path.name, read_counterfactual(path)) for path in paths]
+    is_alone = len(studies) == 1
+    values = [_words(study.agreement, digits=2) + ("" if is_alone else f" in {name}") for name, study in studies]
+    first = studies[0][1]
+    return Content(
+        kind="counterfactual",
+        label=listed([name for name, _ in studies]),
+        headline="Correlation of the cheap ratio log P(s|p)/v̂ with counterfactual memorization: "
+        f"{listed(values, most=len(values))}.",
+        **of_manifests([(path.name, read_finished(path, "counterfactual")[1]) for path in paths]),
+        facts=(
+            ("Targets", str(first.agreement.targets)),
+            ("Cells (target and level)", str(first.agreement.cells)),
+            ("Models with the target, a cell", str(len(first.cells[0]["log_p_with"]))),
+        ),
+        tables=tuple(_levels(name, study, file="levels" if is_alone else f"levels-{name}") for name, study in studies),
+        sentences=tuple(sentence for name, study in studies for sentence in _sentences(name, study)),
+        draw=lambda: [
+            _drawing(name, study, file="counterfactual" if is_alone else f"counterfactual-{number}")
+            for number, (name, study) in enumerate(studies, 1)
+        ],
+    )
+
+
+def _words(found: Correlation, *, digits: int = 3) -> str:
+    """`0.912 (95 % interval 0.880 to 0.940, targets resampled)`, or why there is none."""
+    low, high, _, reason = found.by_target
+    ends = f"95 % interval {low:.{digits}f} to {high:.{digits}f}, targets resampled"
+    return f"{found.value:.{digits}f} ({f'no interval: {reason}' if reason else ends})"
+
+
+def _levels(name: str, study: CounterfactualResult, *, file: str) -> Cells:
+    means = level_means(study.cells)
+    columns = {key: words for key, words in LEVEL_COLUMNS.items() if key in means[0]}
+    rows = tuple(tuple(f"{row[key]:{format_}}" for key, (_, format_) in columns.items()) for row in means)
+    return Cells(file, f"Means of every level, {name}", tuple(head for head, _ in columns.values()), rows)
+
+
+def _sentences(name: str, study: CounterfactualResult) -> Iterable[str]:
+    yield (
+        f"{name}: correlation of log ratio and counterfactual score: {_words(study.agreement)}; over level means "
+        f"{study.level_correlation:.3f}."
+    )
+    yield (
+        f"{name}: both of these hold log P(s|p) of the models with the target. Without a term in common, log v̂ against "
+        f"log P(s|p) without the target: {_words(study.prior_against_baseline)}."
+    )
+
+
+def _drawing(name: str, study: CounterfactualResult, *, file: str) -> Drawing:
+    """Counterfactual score against log-ratio, in nats; darker points have more exact copies."""
+    from byrote.report.figures.style import HEAT, INK, house_style, new_figure  # matplotlib: not for the terminal
+
+    figure, axes = new_figure(5.4, 3.8)
+    keys = level_columns(study.cells)
+    levels = pl.DataFrame(study.cells).sort(keys).partition_by(keys)
+    with house_style():
+        for number, cells in enumerate(levels):
+            x, y = cells["counterfactual"].to_numpy(), cells["log_ratio"].to_numpy()
+            colour = HEAT(0.4 + 0.6 * number / max(1, len(levels) - 1))
+            label = ", ".join(f"{LEVEL_COLUMNS[key][0]} {cells[key][0]}" for key in keys)
+            look: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.9, "zorder": 3, "label": label}
+            axes.scatter(x, y, s=16, color=colour, alpha=0.8, linewidths=0)
+            axes.scatter([x.mean()], [y.mean()], s=60, color=colour, **look)
+        axes.grid(visible=True, axis="both")
+        low, high = study.agreement.by_target[:2]
+        title = f"r = {study.agreement.value:.2f} (95 % interval {low:.2f} to {high:.2f}, by target)"
+        axes.set(xlabel="counterfactual memorization (nats)", ylabel="log P(s|p)/v̂ (nats)", title=title)
+        axes.legend(fontsize=7, loc="best")
+    caption = f"{name}: every target at every level, later levels in stronger colours; large points are means."
+    return Drawing(file, caption, figure)
+
+
+SECTION = Section(read)

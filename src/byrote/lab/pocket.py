@@ -4,12 +4,21 @@ The plan is the ground truth of demo and tests: copies are whole documents, cont
 scanned in another edition than the one trained on. The tokenizer is trained on the background alone. Targets and
 controls are chosen by their length in tokens, so that every passage holds one window of 50 + 50 tokens and little
 beyond it: training time is paid per token.
+
+A model is made once, and found again in the user's cache by the hash of everything that decides its weights. Its folder
+is made under a temporary name and renamed when it is whole, so a half-made one is never found. A lock lets a second
+process wait for the first instead of doing the same work.
 """
 
+import fcntl
+import hashlib
 import json
+import os
 import random
 import re
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +29,11 @@ from transformers import PreTrainedTokenizerFast
 
 from byrote.errors import StorageError
 from byrote.lab import texts
-from byrote.lab.cache import cached_folder, content_key
-from byrote.lab.train import OnStep, TrainingPlan, encode_all, train, train_tokenizer
+from byrote.lab.train import SMALL, TrainingPlan, encode_all, train, train_tokenizer
+from byrote.progress import Progress, SilentProgress
 
+MARKER = "complete.json"
+"""Written last, with the size of every file; a folder without it, or with other sizes, is not used."""
 PREFIX_TOKENS = 50
 WINDOW_TOKENS = 100
 CANDIDATES_PER_PASSAGE = 4
@@ -62,13 +73,8 @@ class PocketPlan:
     seed: int = 0
 
 
-# One thread: two gain little on kernels this small, and when other work has the cores every kernel waits for the
-# slower thread (seen once: 518 s with two threads, 88 s with one, both on a busy machine).
 POCKET = PocketPlan(
-    training=TrainingPlan(
-        layers=2, width=128, heads=4, feed_forward_width=384, context=256, rows_per_step=4, learning_rate=3e-3,
-        threads=1,
-    ),
+    replace(SMALL, width=128, feed_forward_width=384, context=256, rows_per_step=4, learning_rate=3e-3),
     copy_levels=(1, 2, 4, 8, 16, 32, 64, 128),
     prose_per_level=12,
     people_per_level=3,
@@ -78,11 +84,9 @@ POCKET = PocketPlan(
     background_prose=300,
     background_people=80,
     vocabulary_size=1536,
-)  # fmt: skip
+)
 TINY = PocketPlan(
-    training=TrainingPlan(
-        layers=2, width=64, heads=4, feed_forward_width=192, context=128, rows_per_step=2, learning_rate=6e-3, threads=1
-    ),
+    replace(SMALL, context=128, rows_per_step=2),
     copy_levels=(1, 16, 64),
     prose_per_level=2,
     people_per_level=0,
@@ -244,12 +248,12 @@ class PocketModel:
         return files
 
 
-def pocket_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
+def pocket_model(cache_dir: Path | None = None, *, progress: Progress | None = None) -> PocketModel:
     """The pocket model, from the cache or trained now. `None` means the user's cache folder."""
     return make_model(POCKET, "pocket", cache_dir, progress=progress)
 
 
-def tiny_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
+def tiny_model(cache_dir: Path | None = None, *, progress: Progress | None = None) -> PocketModel:
     """The model for tests, from the cache or trained now in a few seconds."""
     return make_model(TINY, "tiny", cache_dir, progress=progress)
 
@@ -260,12 +264,13 @@ def smaller_tiny_model(cache_dir: Path | None = None) -> PocketModel:
     return make_model(replace(TINY, training=training), "smaller", cache_dir)
 
 
-def make_model(plan: PocketPlan, name: str, cache_dir: Path | None, *, progress: OnStep | None = None) -> PocketModel:
+def make_model(plan: PocketPlan, name: str, cache_dir: Path | None, *, progress: Progress | None = None) -> PocketModel:
     """The model of any plan, cached under `name` and the hash of everything that decides its weights."""
-    stream = plan_stream(plan)
+    stream, report = plan_stream(plan), progress or SilentProgress()
 
     def make(folder: Path) -> None:
-        train(plan.training, stream.documents(plan.seed), stream.tokenizer, folder=folder, progress=progress)
+        report.announce(f"training the {name} model")
+        train(plan.training, stream.documents(plan.seed), stream.tokenizer, folder=folder, progress=report)
 
     path = cached_folder(cache_dir, f"{name}-{plan_key(plan, stream)}", make=make)
     return PocketModel(path, stream.targets, stream.controls)
@@ -275,3 +280,61 @@ def plan_key(plan: PocketPlan, stream: PocketStream) -> str:
     """Changes with the plan, with the version of a generator, and with any text of the stream."""
     passages = [asdict(passage) for passage in (*stream.targets, *stream.controls)]
     return content_key([asdict(plan), [texts.GENERATOR_VERSION], passages, stream.background])
+
+
+def default_cache_dir() -> Path:
+    """`$BYROTE_CACHE`, else `$XDG_CACHE_HOME/byrote`, else `~/.cache/byrote`."""
+    if chosen := os.environ.get("BYROTE_CACHE"):
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "byrote"
+
+
+def content_key(content: object) -> str:
+    """A name that changes whenever the JSON form of `content` does."""
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=False).encode("utf-8")
+    return hashlib.sha256(canonical).hexdigest()[:20]
+
+
+def cached_folder(cache_dir: Path | None, name: str, *, make: Callable[[Path], object]) -> Path:
+    """`cache_dir/name`, made by `make(folder)` unless a whole one is there. If `make` fails, nothing is left behind.
+
+    `None` means the user's cache folder.
+    """
+    cache_dir = cache_dir or default_cache_dir()
+    final = cache_dir / name
+    if _is_whole(final):
+        return final
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with (cache_dir / f".{name}.lock").open("w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_whole(final):
+                _make_and_rename(final, make)
+    except OSError as error:
+        raise StorageError(
+            f"the cache folder {cache_dir} cannot be used ({error}); free some space or set BYROTE_CACHE to "
+            "a folder you can write to."
+        ) from error
+    return final
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        sizes = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        return all((folder / file).stat().st_size == size for file, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _make_and_rename(final: Path, make: Callable[[Path], object]) -> None:
+    workplace = Path(tempfile.mkdtemp(prefix=f".making-{final.name}-", dir=final.parent))
+    try:
+        make(workplace)
+        files = [file for file in sorted(workplace.rglob("*")) if file.is_file()]
+        sizes = {str(file.relative_to(workplace)): file.stat().st_size for file in files}
+        (workplace / MARKER).write_text(json.dumps(sizes, indent=1), encoding="utf-8")
+        shutil.rmtree(final, ignore_errors=True)  # damaged, or it would have been used
+        workplace.rename(final)
+    finally:
+        shutil.rmtree(workplace, ignore_errors=True)

@@ -13,8 +13,9 @@ import math
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -25,16 +26,28 @@ from torch.func import functional_call, stack_module_state, vmap
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from byrote.corpus.pairs import first_token_after
-from byrote.corpus.read import Document
+from byrote.corpus.read import Document, read_documents
 from byrote.corpus.spans import SpanKind, find_spans
-from byrote.errors import TextError
-from byrote.lab.train import TrainingPlan, learning_rate_share, new_model, train_tokenizer
+from byrote.errors import ConfigError, TextError
+from byrote.lab.counterfactual import SCORES, CounterfactualResult, Scores, compared, pair_scores, read_counterfactual
+from byrote.lab.train import SMALL, TrainingPlan, descend, new_model, train_tokenizer
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.models.tokenizer import Tokenizing
-from byrote.stats.prior_mean import PriorSums
+from byrote.progress import Progress, SilentProgress
+from byrote.store.columns import Column, Schema
+from byrote.store.resume import RunSession
+from byrote.store.tables import Row
+from byrote.types import Split
 
 Tokens = tuple[int, ...]
+PAIR_COLUMNS: Schema = (
+    Column("window_id", "text", is_required=True),
+    Column("target", "int32", is_required=True),
+    Column("suffix_text", "text", is_required=True),
+    Column("occurrences", "int32", is_required=True),
+    Column("occurrences_from", "int32", is_required=True),
+    *SCORES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +69,11 @@ class RemovalPlan:
     seed: int = 0
 
 
-_SMALL = TrainingPlan(
-    layers=2, width=64, heads=4, feed_forward_width=192, context=64, rows_per_step=8, learning_rate=6e-3, threads=1
-)
+_SMALL = replace(SMALL, rows_per_step=8)
 TEST = RemovalPlan(_SMALL, models=4, pairs=12, rows=80, epochs=12, reference_rows=20, vocabulary_size=512)
 QUICK = RemovalPlan(_SMALL, models=16, pairs=32, rows=192, epochs=24, vocabulary_size=768)
 _LARGER = TrainingPlan(
-    layers=4, width=256, heads=8, feed_forward_width=768, context=128, rows_per_step=16, learning_rate=2e-3, threads=1
+    layers=4, width=256, heads=8, feed_forward_width=768, context=128, rows_per_step=16, learning_rate=2e-3
 )
 FULL = RemovalPlan(
     _LARGER, models=100, pairs=200, rows=8000, epochs=16, prefix_tokens=50, reference_rows=1000, vocabulary_size=4096,
@@ -170,13 +181,13 @@ def train_together(
     counts: NDArray[np.bool_],
     *,
     device: torch.device,
-    on_step: Callable[[int, int], None] = lambda step, steps: None,
+    progress: Progress | None = None,
 ) -> Iterator[LlamaForCausalLM]:
     """One trained model for each row of `counts` [models, rows], which says what rows are in its loss.
 
     The same as training them one by one: a row that does not count adds nothing to the gradient.
     """
-    training = plan.training
+    training, report = plan.training, progress or SilentProgress()
     with torch.random.fork_rng(devices=[]):
         models = []
         for number in range(len(counts)):
@@ -196,9 +207,6 @@ def train_together(
         return (each.view(len(batch), -1).mean(1) * shares).mean()
 
     losses = vmap(loss_of, in_dims=(0, 0, None, 0))
-    optimizer = torch.optim.AdamW(
-        weights.values(), lr=training.learning_rate, betas=(0.9, 0.95), weight_decay=training.weight_decay
-    )
     generator = np.random.default_rng([plan.seed, 23])
     size = training.rows_per_step
     batches = [
@@ -206,40 +214,73 @@ def train_together(
         for order in (generator.permutation(len(rows)) for _ in range(plan.epochs))
         for first in range(0, len(rows), size)
     ]
-    for step, batch in enumerate(batches):
-        for group in optimizer.param_groups:
-            group["lr"] = training.learning_rate * learning_rate_share(step, steps=len(batches), plan=training)
-        losses(weights, buffers, rows[batch], shares[:, batch]).sum().backward()  # type: ignore[no-untyped-call]
-        _clip_each([weight.grad for weight in weights.values()], training.gradient_norm_limit)
-        optimizer.step()
-        optimizer.zero_grad()
-        on_step(step + 1, len(batches))
+    report.start(len(batches), 0)
+
+    def summed(batch: NDArray[np.int64]) -> Tensor:
+        loss: Tensor = losses(weights, buffers, rows[batch], shares[:, batch]).sum()
+        return loss
+
+    for _ in descend(list(weights.values()), training, batches, summed, clip=_clip_each):
+        report.advance(1)
     for number, model in enumerate(models):
         model.load_state_dict({name: weight[number].detach() for name, weight in weights.items()}, strict=False)
         yield model.eval()
 
 
-def _clip_each(gradients: Sequence[Tensor | None], limit: float) -> None:
+def _clip_each(weights: Sequence[Tensor], limit: float) -> None:
     """Clip the norm of each model's gradient by itself; models are the first dimension."""
-    present = [gradient for gradient in gradients if gradient is not None]
+    present = [weight.grad for weight in weights if weight.grad is not None]
     norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in present]).norm(dim=0)  # [models]
     share = (limit / (norms + 1e-6)).clamp(max=1.0)
     for gradient in present:
         gradient *= share.view(-1, *[1] * (gradient.ndim - 1))
 
 
-class Scores(NamedTuple):
-    log_p: list[float]
-    log_priors: list[float]
+def run_removal(
+    plan: RemovalPlan,
+    texts: Sequence[str],
+    out: Path,
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    command_line: Sequence[str] = (),
+    fresh: bool = False,
+) -> CounterfactualResult:
+    """Train all models, score every pair, correlate; afterwards `out` is a finished run folder."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no usable GPU here; give --device cpu.")
+    documents = [document.held() for document in read_documents(texts, split=Split.TARGET)]
+    identity = {"plan": asdict(plan), "texts": [document.content_hash for document in documents]}
+    with RunSession.open(out, kind="counterfactual", identity=identity, schema=PAIR_COLUMNS, fresh=fresh) as session:
+        if session.is_complete:
+            return read_counterfactual(out)
+        passages, is_removed = read_passages(plan, documents), removals(plan)
+        counts = np.ones((plan.models, len(passages.rows)), dtype=np.bool_)
+        counts[:, [pair.row for pair in passages.pairs]] = ~is_removed
+        models = train_together(plan, passages, counts, device=torch.device(device), progress=progress)
+        pairs = [(pair.prefix_ids, pair.suffix_ids) for pair in passages.pairs]
+        scores = [
+            pair_scores(HuggingFaceModel(model, passages.tokenizer), pairs, passages.reference) for model in models
+        ]
+        return CounterfactualResult.stored(
+            _rows(passages, is_removed, scores),
+            session,
+            plan,
+            models=plan.models,
+            device=device,
+            command_line=command_line,
+        )
 
 
-@torch.inference_mode()
-def scores_of(model: LlamaForCausalLM, passages: CorpusPassages) -> Scores:
-    """log P(s|p) and log v̂ of every pair, as one model has them."""
-    scorer = SharedPrefixScorer(
-        HuggingFaceModel(model, passages.tokenizer), [pair.suffix_ids for pair in passages.pairs]
-    )
-    own = scorer.score([pair.prefix_ids for pair in passages.pairs]).diagonal()
-    after_others = scorer.score(passages.reference).numpy()
-    estimates = PriorSums.of(after_others, np.ones((len(after_others), 1), dtype=np.int64)).estimates()
-    return Scores(own.tolist(), [estimate.log_mean for estimate in estimates])
+def _rows(passages: CorpusPassages, is_removed: NDArray[np.bool_], scores: Sequence[Scores]) -> list[Row]:
+    return [
+        {
+            "window_id": f"pair-{place:04d}",
+            "target": place,
+            "suffix_text": pair.text,
+            "occurrences": pair.occurrences,
+            "occurrences_from": pair.occurrences_from,
+        }
+        | compared((not removed, own[place]) for removed, own in zip(is_removed[:, place], scores, strict=True))
+        for place, pair in enumerate(passages.pairs)
+    ]

@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
+
+from byrote.progress import Progress, SilentProgress
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -74,26 +79,42 @@ class TrainingPlan:
     gradient_norm_limit: float = 1.0
     step_limit: int | None = None
     """None: as many steps as the documents give, each read once."""
-    threads: int = 2
+    threads: int = 1
+    """Two gain little on kernels this small, and when other work has the cores every kernel waits for the slower one
+    (seen once: 518 s with two threads, 88 s with one, both on a busy machine)."""
     seed: int = 0
 
 
-class TrainingProgress(NamedTuple):
-    """State after one step; `loss` is the mean negative log-likelihood per token of that step, in nats."""
-
-    step: int
-    steps: int
-    loss: float
-
-
-OnStep = Callable[[TrainingProgress], None]
+SMALL = TrainingPlan(
+    layers=2, width=64, heads=4, feed_forward_width=192, context=64, rows_per_step=1, learning_rate=6e-3
+)
 
 
 class PackedRows(NamedTuple):
     """`input_ids` and `labels`, both [rows, context]: the label of a position is the token that follows it."""
 
-    input_ids: torch.Tensor
-    labels: torch.Tensor
+    input_ids: Tensor
+    labels: Tensor
+
+
+class TrainedModel(NamedTuple):
+    model: LlamaForCausalLM
+    losses: list[float]
+    """Of every step: the mean negative log-likelihood per token, in nats."""
+
+
+def train_model(
+    plan: TrainingPlan,
+    documents: Sequence[Sequence[int]],
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    progress: Progress | None = None,
+) -> TrainedModel:
+    """Train from scratch; `progress` has the loss of the last step as a remark."""
+    rows = pack(documents, end_of_text=int(tokenizer.eos_token_id), context=plan.context)
+    with _repeatable(plan):
+        model = new_model(plan, tokenizer)
+        return TrainedModel(model, _fit(model, plan, rows, progress=progress or SilentProgress()))
 
 
 def train(
@@ -102,14 +123,10 @@ def train(
     tokenizer: PreTrainedTokenizerFast,
     *,
     folder: Path,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`."""
-    end_of_text = int(tokenizer.eos_token_id)
-    rows = pack(documents, end_of_text=end_of_text, context=plan.context)
-    with _repeatable(plan):
-        model = new_model(plan, tokenizer)
-        losses = _fit(model, plan, rows, progress=progress)
+    model, losses = train_model(plan, documents, tokenizer, progress=progress)
     # Saving a small model is instant; a bar on standard error would only break the caller's own display.
     disable_progress_bar()
     model.save_pretrained(folder)
@@ -159,27 +176,42 @@ def learning_rate_share(step: int, *, steps: int, plan: TrainingPlan) -> float:
     return plan.final_share + (1 - plan.final_share) * (1 + math.cos(math.pi * phase)) / 2
 
 
-def _fit(model: LlamaForCausalLM, plan: TrainingPlan, rows: PackedRows, *, progress: OnStep | None) -> list[float]:
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=plan.weight_decay
-    )
-    starts = range(0, len(rows.input_ids), plan.rows_per_step)[: plan.step_limit]
-    losses: list[float] = []
-    model.train()
-    for step, start in enumerate(starts):
-        input_ids = rows.input_ids[start : start + plan.rows_per_step]
-        labels = rows.labels[start : start + plan.rows_per_step]
+def descend(
+    weights: Sequence[Tensor],
+    plan: TrainingPlan,
+    batches: Sequence[Any],
+    loss_of: Callable[[Any], Tensor],
+    *,
+    clip: Callable[[Sequence[Tensor], float], object],
+) -> Iterator[Tensor]:
+    """A step of AdamW for every batch, at the plan's learning rate; the loss of each step before it is taken."""
+    optimizer = torch.optim.AdamW(weights, lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=plan.weight_decay)
+    for step, batch in enumerate(batches):
         for group in optimizer.param_groups:
-            group["lr"] = plan.learning_rate * learning_rate_share(step, steps=len(starts), plan=plan)
-        logits = model(input_ids=input_ids, use_cache=False).logits  # [rows, context, vocabulary]
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+            group["lr"] = plan.learning_rate * learning_rate_share(step, steps=len(batches), plan=plan)
+        loss = loss_of(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), plan.gradient_norm_limit)
+        clip(weights, plan.gradient_norm_limit)
         optimizer.step()
         optimizer.zero_grad()
+        yield loss.detach()
+
+
+def _fit(model: LlamaForCausalLM, plan: TrainingPlan, rows: PackedRows, *, progress: Progress) -> list[float]:
+    starts = range(0, len(rows.input_ids), plan.rows_per_step)[: plan.step_limit]
+    progress.start(len(starts), 0)
+
+    def loss_of(start: int) -> Tensor:
+        input_ids, labels = (each[start : start + plan.rows_per_step] for each in rows)
+        logits = model(input_ids=input_ids, use_cache=False).logits  # [rows, context, vocabulary]
+        return cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+
+    losses: list[float] = []
+    model.train()
+    for loss in descend(list(model.parameters()), plan, starts, loss_of, clip=clip_grad_norm_):
         losses.append(loss.item())
-        if progress is not None:
-            progress(TrainingProgress(step=step + 1, steps=len(starts), loss=losses[-1]))
+        progress.remark(f"loss {losses[-1]:.2f}")
+        progress.advance(1)
     model.eval()
     return losses
 

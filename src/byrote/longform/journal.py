@@ -24,7 +24,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -223,14 +223,9 @@ class JournalledClient:
         return reply
 
     def _journalled(self, place: str, request: Request) -> Reply | None:
-        state = self.journal.states.get(place)
+        state = _state_at(place, request, self.journal.states)
         if state is None:
             return None
-        if state.digest != digest_of(request):
-            raise RunError(
-                f"The request at {place} in the journal {self.journal.path} is not the one this audit makes; "
-                "the folder belongs to another audit, so choose another --out."
-            )
         if state.reply is not None and state.booked is not None:
             was_counted = state.reply.usage == state.booked
             self.budget.pay(request, state.booked, state.worst_case, was_counted=was_counted)
@@ -309,14 +304,10 @@ class ReplayClient:
             _update(self._states, record)
 
     def complete(self, request: Request, *, place: str, wait_seconds: float = 0.0) -> Reply:
-        state = self._states.get(place)
-        if state is None:
-            raise BudgetError(f"The journal has no request at {place}.")
-        if state.digest != digest_of(request):
-            raise RunError(f"The request at {place} in the journal is not the one that this audit makes.")
-        if state.rejection is not None:
+        state = _state_at(place, request, self._states)
+        if state is not None and state.rejection is not None:
             raise RequestRejected(state.rejection)
-        if state.reply is None:
+        if state is None or state.reply is None:
             raise BudgetError(f"The journal has no answer at {place}.")
         return state.reply
 
@@ -342,6 +333,17 @@ class RequestState:
     """What the reply was booked at when it came; a resumed audit books the same."""
     rejection: str | None = None
     """The endpoint's error, if it rejected the latest attempt."""
+
+
+def _state_at(place: str, request: Request, states: Mapping[str, RequestState]) -> RequestState | None:
+    """What a journal holds of the request at `place`; a RunError if that is another request."""
+    state = states.get(place)
+    if state is not None and state.digest != digest_of(request):
+        raise RunError(
+            f"The request at {place} in the journal is not the one that this audit makes; the folder belongs to "
+            "another audit, so choose another --out."
+        )
+    return state
 
 
 def _update(states: dict[str, RequestState], record: dict[str, Any]) -> None:

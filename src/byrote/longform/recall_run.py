@@ -6,24 +6,22 @@ RUN/results.parquet    one row a block: where it stands in both, and how many wo
 RUN/manifest.json      written last: the numbers, with versions and hashes
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from byrote.corpus.read import Document
-from byrote.errors import RunError
 from byrote.longform.matching import MergePass
 from byrote.longform.passages import MeasuredText, TextPair, elsewhere_rows, passages_of, render_page, word_range
 from byrote.longform.recall import RecallBlock, RecallResult, nv_recall
 from byrote.longform.report import map_figure
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written, of_manifests
 from byrote.report.figures.longform import Recall, recall_bars, word_counts
 from byrote.report.page import write_files, write_page
 from byrote.report.words import integer, listed, percent
 from byrote.store.columns import Column, Schema
-from byrote.store.read import read_run
+from byrote.store.read import read_finished
 from byrote.store.resume import RunSession
 
 BLOCK_COLUMNS: Schema = (
@@ -96,13 +94,11 @@ def recall_to_folder(
 
 def read_recall(path: Path) -> RecallRun:
     """The measurement at `path`; a RunError when it is another kind of run, unfinished, or not as it was written."""
-    run = read_run(path)
-    if run.kind != "recall" or run.manifest is None or run.texts is None:
-        state = "unfinished" if run.manifest is None else "complete"
-        raise RunError(f"{path} holds a {run.kind} run ({state}), not a finished recall; run its command again.")
+    run, manifest = read_finished(path, "recall")
+    assert run.texts is not None  # a recall keeps its texts
     book, generation = run.texts.to_dicts()
-    result = RecallResult.from_record(run.manifest["recall"])
-    return RecallRun(path, run.manifest, book["text"], generation["text"], book["name"], generation["name"], result)
+    result = RecallResult.from_record(manifest["recall"])
+    return RecallRun(path, manifest, book["text"], generation["text"], book["name"], generation["name"], result)
 
 
 def facts(result: RecallResult) -> list[tuple[str, str]]:
@@ -149,11 +145,10 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         found[0],
         label=listed([each.label for each in found]),
         headline=" ".join(each.headline for each in found),
-        date=str(runs[0].manifest["written_at"])[:10],
         facts=found[0].facts if len(runs) == 1 else (),
         tables=found[0].tables if len(runs) == 1 else (compared,),
         draw=lambda: _drawings(runs),
-        manifests=tuple((run.path.name, json.dumps(run.manifest, indent=2, ensure_ascii=False)) for run in runs),
+        **of_manifests([(run.path.name, run.manifest) for run in runs]),
     )
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,26 +13,18 @@ from matplotlib.figure import Figure
 
 from byrote import __version__
 from byrote.corpus.normalise import normalised_words
+from byrote.longform import passages as pages
 from byrote.longform.loop import Stop
 from byrote.longform.options import CONTINUE_PROMPTS
-from byrote.longform.passages import (
-    MeasuredText,
-    TextPair,
-    beside_target,
-    elsewhere_rows,
-    map_piece,
-    passages_of,
-    render_page,
-)
 from byrote.longform.recall import RecallResult, longest_common_run
 from byrote.longform.run import BOOK, AuditFolder, generation_name, read_audit
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written, of_manifests
 from byrote.report.figures import longform as figures
 from byrote.report.figures.style import save_bytes
 from byrote.report.page import PageFigure, write_files, write_page
+from byrote.report.view import model_name
 from byrote.report.words import integer, listed, percent, plural
 from byrote.store.files import make_folder
-from byrote.store.read import folder_name
 
 STOP_WORDS: dict[str, str] = {
     Stop.PHASE_1_FAILED: "the target was not found in phase 1, so phase 2 was not begun",
@@ -54,15 +45,15 @@ def exhibit(audit: AuditFolder) -> dict[str, Any]:
     trial, manifest, controls = audit.best, audit.manifest, audit.findings["controls"]
     book = audit.text(BOOK)
     measured = [
-        MeasuredText(
+        pages.MeasuredText(
             RecallResult.from_record(section["recall"]),
-            TextPair(book, audit.text(generation_name(trial["trial"], number))),
+            pages.TextPair(book, audit.text(generation_name(trial["trial"], number))),
             section["name"],
         )
         for number, section in enumerate(trial["sections"])
         if section["recall"] is not None
     ]
-    passages = passages_of(measured)
+    passages = pages.passages_of(measured)
     return {
         "headline": headline(audit),
         "lede": lede(audit),
@@ -74,7 +65,7 @@ def exhibit(audit: AuditFolder) -> dict[str, Any]:
         "book_words": integer(trial["book_words"]),
         "maps": list(_map_lines(audit, book, passages)),
         "passages": passages,
-        "elsewhere": list(elsewhere_rows(measured)),
+        "elsewhere": list(pages.elsewhere_rows(measured)),
         "failed": list(_failed_sections(audit, trial)),
         "sections": [section_row(section) for section in trial["sections"]],
         "trials": [trial_row(row) for row in audit.trials],
@@ -82,7 +73,8 @@ def exhibit(audit: AuditFolder) -> dict[str, Any]:
         "controls": [control_row(control) for control in controls],
         "control_sentence": control_sentence(controls) if controls else None,
         "costs": list(costs(manifest["costs"])),
-        "definitions": definitions(manifest["config"]),
+        "config": manifest["config"],
+        "similarity": percent(manifest["config"]["similarity"]),
         "files": [
             {"name": name, "bytes": integer(bound["bytes"]), "hash": bound["sha256"]}
             for name, bound in manifest["files"].items()
@@ -101,14 +93,8 @@ class Tile(NamedTuple):
     note: str
 
 
-def model_name(audit: AuditFolder) -> str:
-    """The endpoint's name for the model; of a folder on this machine the last part."""
-    model = audit.manifest["model"]
-    return str(model["name"]) if model.get("endpoint") else folder_name(model["name"])
-
-
 def headline(audit: AuditFolder) -> str:
-    trial, name = audit.best, model_name(audit)
+    trial, name = audit.best, model_name(audit.manifest)
     if trial["nv_recall"] is None:
         return f"{name} did not go on with {audit.book_name}"
     if trial["matched_words"] == 0:
@@ -288,27 +274,6 @@ def costs(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "at most", f"{record['highest_possible_cost']:.4f}, with what may have been paid without an answer"
 
 
-def definitions(config: Mapping[str, Any]) -> dict[str, str]:
-    passes = ", then ".join(
-        f"across gaps of at most {row['max_gap']} words that differ by at most {row['max_misalignment']}, keeping "
-        f"{row['min_words']} words and more"
-        for row in config["passes"]
-    )
-    return {
-        "nv-recall": "Words of the book in counted passages, divided by all words of the book. Words given in the "
-        "prompt are words of the book, but are not counted as reproduced.",
-        "passage": "A stretch of the book that stands in the answer near-verbatim and in order: runs of equal words, "
-        f"joined {passes}. Only equal words count.",
-        "equal words": "Compared after light normalisation: Unicode forms, quotes, dashes, ellipses, _italics_ and "
-        "case. Shown is the text as it was written.",
-        "phase 1": "The model gets the prefix and is asked to go on. It succeeds if one run of words of the answer "
-        f"covers {percent(config['similarity'])} of the {config['target_words']} words that follow in the book.",
-        "phase 2": "Requests to continue, until the model refuses, says that the book has ended, or a limit is "
-        "reached. Nothing of the book is given to it but the prefix.",
-        "control": "A book that the model cannot have read, asked for in the same way. It should fail phase 1.",
-    }
-
-
 def _failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Sections whose phase 1 failed: the target beside the answer that came closest."""
     for number, section in enumerate(trial["sections"]):
@@ -319,7 +284,7 @@ def _failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[d
                 "name": section["name"],
                 "longest_run": longest_common_run(words, answer.split()),
                 "target_words": len(words),
-                "stretches": beside_target(TextPair(section["target"], answer)),
+                "stretches": pages.beside_target(pages.TextPair(section["target"], answer)),
                 "answer": answer,
             }
 
@@ -348,7 +313,7 @@ def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Mapping[str, An
     for section in best["sections"]:
         places = (section["char_start"], section["char_start"] + len(section["prefix"]))
         first, last = (int((starts < place).sum()) for place in places)
-        given.append(map_piece(first, last, len(starts), "given to the model"))
+        given.append(pages.map_piece(first, last, len(starts), "given to the model"))
     name = "the book" if len(audit.trials) == 1 else f"trial {best['trial']}, shown"
     yield {"name": name, "given": given, "found": [one["on_map"] for one in passages]}
     for trial in audit.trials:
@@ -356,23 +321,10 @@ def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Mapping[str, An
             found = []
             for block in (block for one in trial["sections"] if one["recall"] for block in one["recall"]["blocks"]):
                 words = f"{integer(block['matched_words'])} words"
-                found.append(map_piece(block["book_word_start"], block["book_word_end"], trial["book_words"], words))
+                found.append(
+                    pages.map_piece(block["book_word_start"], block["book_word_end"], trial["book_words"], words)
+                )
             yield {"name": f"trial {trial['trial']}", "given": [], "found": found}
-
-
-README = """This is the exhibit of an audit by byrote {version}, run {run_id}.
-
-index.html            the page to read
-book.txt              the text that was asked for; control-000.txt ... the controls
-generations/          what the model wrote
-journal.jsonl         every request and answer, each line bound to the one before by its hash
-findings.json         every number
-manifest.json         how it was made, and the hash of every file
-SHA256SUMS            the same hashes for a shell
-
-To check that nothing was changed:        sha256sum -c SHA256SUMS
-To work every number out again as well:   byrote verify .
-"""
 
 
 def write_exhibit(run: Path, out: Path | None = None) -> Written:
@@ -388,7 +340,7 @@ def write_exhibit(run: Path, out: Path | None = None) -> Written:
         # The page has a map of its own, whose passages are links.
         if not drawing.is_wide:
             shown.append(PageFigure(drawing.name, drawing.caption, vector))
-    page = render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
+    page = pages.render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
     written = Written(folder / "index.html", (folder / "exhibit.zip", *drawn))
     write_files(drawn | {written.page: page, written.others[0]: _bundle(audit, page)}, run if out is None else out)
     return written
@@ -398,7 +350,8 @@ def _bundle(audit: AuditFolder, page: bytes) -> bytes:
     """The run's files, the page and their hashes; the same bytes for the same audit."""
     files = {name: (audit.path / name).read_bytes() for name in ("manifest.json", *audit.manifest["files"])}
     files["index.html"] = page
-    files["README.txt"] = README.format(version=__version__, run_id=audit.run_id).encode()
+    readme = (pages.HTML / "exhibit.txt").read_text("utf-8")
+    files["README.txt"] = readme.format(version=__version__, run_id=audit.run_id).encode()
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
     files["SHA256SUMS"] = sums.encode()
     written = datetime.fromisoformat(audit.manifest["written_at"]).timetuple()[:6]
@@ -469,7 +422,7 @@ def _recall_of(label: str, trial: Mapping[str, Any], is_control: bool = False) -
 def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Audits in a few lines: every trial and control of each."""
     audits = [read_audit(run) for run in runs]
-    labels = [f"{model_name(audit)}, {audit.book_name}" for audit in audits]
+    labels = [f"{model_name(audit.manifest)}, {audit.book_name}" for audit in audits]
     first = audits[0]
     headlines = [headline(audit) for audit in audits]
     sentences = [
@@ -500,14 +453,13 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         kind="audit",
         label=listed(labels),
         headline=f"{listed(headlines, most=len(headlines))}.",
-        date=str(first.manifest["written_at"])[:10],
         question=lede(first) if len(audits) == 1 else "",
         facts=(*facts(first), *(costs(first.manifest["costs"]) if len(audits) == 1 else ())),
         notices=tuple(dict.fromkeys(notice for audit in audits for notice in notices(audit))),
         tables=tuple(tables),
         sentences=tuple(sentences),
         draw=lambda: _compared(audits, labels),
-        manifests=tuple((audit.path.name, json.dumps(audit.manifest, indent=2)) for audit in audits),
+        **of_manifests([(audit.path.name, audit.manifest) for audit in audits]),
     )
 
 

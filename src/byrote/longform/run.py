@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from byrote.corpus.normalise import normalised_words
-from byrote.corpus.read import Document, read_documents
+from byrote.corpus.read import Document, read_documents, read_only
 from byrote.errors import RunError, TextError
 from byrote.longform.journal import AuditJournal, Budget, Ceilings, JournalledClient, Prices, ReplayClient
 from byrote.longform.loop import AuditClient, SectionAudit, Stop, cut_sections
@@ -295,10 +295,7 @@ def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
 def _manifest(run: AuditRun, result: AuditResult, journal: AuditJournal, *, seconds: float) -> dict[str, Any]:
     return {
         "config": asdict(run.options),
-        "texts": {
-            text.name: {"split": text.split, "content_hash": text.content_hash, "characters": text.characters}
-            for text in (run.book, *run.controls)
-        },
+        "texts": {text.name: text.facts for text in (run.book, *run.controls)},
         "model": run.model,
         "seed": run.options.seed,
         "command_line": run.command_line,
@@ -410,12 +407,9 @@ def perform_audit(
     on_answer: Callable[[str, int], None] = lambda place, answered: None,
 ) -> AuditResult:
     """Run or resume the audit in its folder."""
-    documents = read_documents([command.book], split=Split.TARGET)
-    if len(documents) != 1:
-        raise TextError(f"{command.book} holds {len(documents)} texts; give a file with one.")
     controls = read_documents(command.control, split=Split.CONTROL) if command.control else []
     run = AuditRun(
-        book=documents[0].held(),
+        book=read_only(command.book, split=Split.TARGET),
         controls=tuple(control.held() for control in controls),
         model={"name": command.model, "endpoint": command.endpoint},
         options=options,

@@ -26,8 +26,8 @@ class PriorConfig:
         "Run folder to write; an unfinished one is resumed.", group="output", is_path=True, aliases=("--output-path",)
     )
     text: tuple[str, ...] = like(Common, "text", help="Texts whose windows or spans are scored, as for a scan.")
-    control: tuple[str, ...] = option(
-        (), "Texts the model has not seen, scored and counted beside --text.", group="text", is_common=True
+    control: tuple[str, ...] = like(
+        Common, "control", help="Texts the model has not seen, scored and counted beside --text."
     )
     pairs: str | None = option(
         None,
@@ -98,7 +98,9 @@ class PriorConfig:
     bos: BosRule = like(Common, "bos")
     device: str = like(Common, "device")
     dtype: DtypeName = like(Common, "dtype")
-    batch_windows: int = like(Common, "batch_windows")
+    batch_windows: int = like(
+        Common, "batch_windows", default=32, default_words=None, help="Windows per teacher-forced pass."
+    )
 
     def __post_init__(self) -> None:
         settle(self)

@@ -1,6 +1,5 @@
 """How a prior run is shown: verdicts and thresholds in tables, what they rest on in sentences, examples masked."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from byrote.corpus.spans import mask_place
-from byrote.errors import RunError
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
-from byrote.report.view import model_name
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
+from byrote.report.view import distinct_labels, model_name
 from byrote.report.words import integer, listed, number_from_log, percent, policy_words, probability
-from byrote.store.read import read_run
+from byrote.store.read import read_finished
 from byrote.types import Interval, Split
 
 FEW_PREFIXES = 1000
@@ -36,9 +34,12 @@ class PriorView(NamedTuple):
 
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Of one run everything; of several the counts of all, model beside model."""
-    views = [_view(path) for path in paths]
-    if len({view.label for view in views}) < len(views):
-        views = [view._replace(label=f"{view.label} ({view.path.name})") for view in views]
+    found = [read_finished(path, "prior") for path in paths]
+    labels = distinct_labels([model_name(manifest) for _, manifest in found], paths)
+    views = [
+        PriorView(label, path, manifest, manifest["totals"], run.results)
+        for label, path, (run, manifest) in zip(labels, paths, found, strict=True)
+    ]
     tables, sentences = [_counts(views)], []
     if len(views) == 1:
         totals = views[0].totals
@@ -48,26 +49,18 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         kind="prior",
         label=listed([view.label for view in views]),
         headline=_headline(views),
-        date=str(views[0].manifest["written_at"])[:10],
+        **of_manifests([(view.path.name, _short_manifest(view)) for view in views]),
         facts=_facts(views),
         tables=tuple(tables),
         sentences=tuple(sentences),
         draw=lambda: _drawings(views),
-        manifests=tuple((view.path.name, _manifest(view)) for view in views),
     )
 
 
-def _view(path: Path) -> PriorView:
-    run = read_run(path)
-    if run.manifest is None:
-        raise RunError(f"{path} is not finished, and a prior run has no rows before it is; run the same command again.")
-    return PriorView(model_name(run.manifest) or path.name, path, run.manifest, run.manifest["totals"], run.results)
-
-
-def _manifest(view: PriorView) -> str:
+def _short_manifest(view: PriorView) -> dict[str, Any]:
     """Without the examples, whose texts are not masked there, and without what the tables hold."""
     totals = {name: view.totals[name] for name in view.totals if name not in ("examples", "thresholds")}
-    return json.dumps({**view.manifest, "totals": totals}, indent=2, ensure_ascii=False)
+    return {**view.manifest, "totals": totals}
 
 
 def _headline(views: Sequence[PriorView]) -> str:
@@ -221,10 +214,8 @@ def _counts(views: Sequence[PriorView]) -> Cells:
             if len(part["by_kind"]) > 1:
                 named |= {f"{split}: {kind}": each for kind, each in part["by_kind"].items()}
             for name, counts in named.items():
-                words = [integer(counts[column]) for column in COUNTED]
-                words.append(integer(counts["by_point_estimates"]["memorized"]))
                 shown = name if len(views) == 1 else f"{view.label}, {name}"
-                rows.append((shown, *words, number_from_log(real(counts["median_log_ratio"]))))
+                rows.append((shown, *_count_words(counts), number_from_log(real(counts["median_log_ratio"]))))
     note = (
         "Above m: P(s|p) > m; memorized, merely likely and unsettled add up to them. Published: memorized if "
         "estimates are taken as exact. byrote export lists them all."
@@ -232,13 +223,18 @@ def _counts(views: Sequence[PriorView]) -> Cells:
     return Cells("counts", "Verdicts", ("texts", *COUNT_HEADS), tuple(rows), note)
 
 
+def _count_words(counts: Mapping[str, Any]) -> list[str]:
+    """Under COUNT_HEADS but the last."""
+    numbers = (*(counts[column] for column in COUNTED), counts["by_point_estimates"]["memorized"])
+    return list(map(integer, numbers))
+
+
 def _balls(totals: Mapping[str, Any]) -> Iterator[Cells]:
     if balls := totals.get("balls"):
         rows = []
         for split, parts in balls["by_split"].items():
             for name, counts in parts.items():
-                words = [integer(counts[column]) for column in COUNTED]
-                words += [integer(counts["by_point_estimates"]["memorized"]), integer(counts["without_hit"])]
+                words = (*_count_words(counts), integer(counts["without_hit"]))
                 ratio = number_from_log(real(counts["median_log_ratio_at_least"]))
                 rows.append((split if name == "all" else f"{split}: {name}", *words, ratio))
         heads = ("windows", *COUNT_HEADS[:-1], "not in pool", "ratio at least")

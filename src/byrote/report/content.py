@@ -165,6 +165,12 @@ class Content:
     """For JSON: plain values under plain names."""
 
 
+def of_manifests(manifests: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """`date` and `manifests` of Content, from (name of the run, its manifest)."""
+    shown = tuple((name, json.dumps(manifest, indent=2, ensure_ascii=False)) for name, manifest in manifests)
+    return {"date": str(manifests[0][1]["written_at"])[:10], "manifests": shown}
+
+
 class Asked(NamedTuple):
     """Options of `byrote show` and `byrote report` that change the content; a section uses those that concern it."""
 

@@ -283,12 +283,19 @@ def _population(results: pl.DataFrame, config: Mapping[str, Any]) -> Population:
 
 
 def with_distinct_labels(views: Sequence[RunView]) -> list[RunView]:
+    labels = distinct_labels([view.label for view in views], [view.path for view in views])
+    return [replace(view, label=label) for view, label in zip(views, labels, strict=True)]
+
+
+def distinct_labels(names: Sequence[str | None], paths: Sequence[Path]) -> list[str]:
     """The model's name where that is unique, else with the run folder's name, else numbered."""
-    names = [view.label for view in views]
-    labels = [f"{view.label} ({view.path.name})" if names.count(view.label) > 1 else view.label for view in views]
+    known = [name or path.name for name, path in zip(names, paths, strict=True)]
+    labels = [
+        f"{name} ({path.name})" if known.count(name) > 1 else name for name, path in zip(known, paths, strict=True)
+    ]
     if len(set(labels)) < len(labels):
         labels = [f"{label} #{index + 1}" for index, label in enumerate(labels)]
-    return [replace(view, label=label) for view, label in zip(views, labels, strict=True)]
+    return labels
 
 
 def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.DataFrame:

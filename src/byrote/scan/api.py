@@ -32,19 +32,11 @@ from byrote.report.analysis.rates import Criterion, hits_of, places_of
 from byrote.report.tables import rates_rows
 from byrote.report.view import RunView, view_of
 from byrote.report.words import plural
+from byrote.scan import run as runs
 from byrote.scan.executors import LocalExecutor, RayExecutor, executor_of
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow
 from byrote.scan.row import facts_carried, measures_of, results_schema
-from byrote.scan.run import (
-    check_fits,
-    check_memory,
-    complete_scan,
-    open_session,
-    prompt_section,
-    run_identity,
-    texts_section,
-)
 from byrote.scan.served import with_listing
 from byrote.scan.source import Given, Source, cut_source, fitted, read_given, with_edit_budget
 from byrote.scan.stages.screen import with_audit
@@ -101,7 +93,7 @@ def read_windows(
     files = {"text": text, "control": control, "pairs": () if rows else pairs}
     chosen = _config(config, options | {name: paths for name, paths in files.items() if paths}, place="read_windows")
     opened = as_language_model(model)
-    check_fits(opened, chosen)
+    runs.check_fits(opened, chosen)
     has_texts = texts is not None or control_texts is not None
     if has_texts + bool(rows) + bool(chosen.text or chosen.control or chosen.pairs) > 1:
         raise ConfigError("give files, texts in memory or pairs in memory, one of the three.")
@@ -268,10 +260,10 @@ class Results(Scanned):
         texts = {}
         if isinstance(self._windows, Windows):
             source, tally = self._windows.source, self._windows.source.chosen.tally
-            texts = texts_section(source, tally.windows, tally.short, {})
+            texts = runs.texts_section(source, tally.windows, tally.short, {})
         manifest = {"config": self._config.as_dict(), "model": asdict(self._model.identity), "texts": texts}
         if isinstance(self._windows, Windows):
-            manifest["prompt"] = prompt_section(self._model, self._windows.source)
+            manifest["prompt"] = runs.prompt_section(self._model, self._windows.source)
         return view_of(self.to_polars(), manifest, path=Path("in memory"), texts={}, is_complete=True)
 
     def report(self, out: str | Path) -> Path:
@@ -290,8 +282,8 @@ class Results(Scanned):
         if not isinstance(self._windows, Windows):
             raise ConfigError("only results of windows from byrote.read_windows can be saved as a run folder.")
         source, config = self._windows.source, self._config
-        identity = run_identity(self._model, source, config)
-        with open_session(replace(config, out=str(path)), identity, fresh=fresh) as session:
+        identity = runs.run_identity(self._model, source, config)
+        with runs.open_session(replace(config, out=str(path)), identity, fresh=fresh) as session:
             if session.is_complete:
                 return session.path
             session.write_texts(source.documents)
@@ -300,7 +292,7 @@ class Results(Scanned):
                 if measured.row["window_id"] not in finished:
                     session.add(measured.row, measured.continuations)
             session.flush()
-            complete_scan(
+            runs.complete_scan(
                 session,
                 config,
                 self._model,
@@ -335,8 +327,8 @@ def _prepare(
     opened, chosen = with_listing(as_language_model(model), chosen)
     _require_fitting(windows, opened, chosen)
     sizes = fitted(chosen, windows)
-    check_fits(opened, sizes)
-    check_memory(opened, sizes, windows=len(windows))
+    runs.check_fits(opened, sizes)
+    runs.check_memory(opened, sizes, windows=len(windows))
     return opened, chosen, executor_of(opened, sizes, windows=len(windows))
 
 

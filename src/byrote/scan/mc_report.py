@@ -5,7 +5,6 @@ Whether sampled hits agree with computed probabilities is an exact test per wind
 computation is right, k hits of M samples are binomial(M, p_z).
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,17 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy.stats import binom
 
-from byrote.errors import RunError
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
+from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
 from byrote.report.figures.style import BLUE, INK, VERMILLION, house_style, legend_above, log_axis, new_figure
-from byrote.report.view import model_name
+from byrote.report.view import distinct_labels, model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
 from byrote.stats.clusters import FloatArray, IntArray
 from byrote.stats.compare import holm
 from byrote.stats.intervals import INTERVALS
-from byrote.store.read import read_run
+from byrote.store.read import read_finished
 from byrote.types import IntervalName
 
 HEADS = ("window", "samples", "hits", "mass", "95 % interval")
@@ -38,14 +37,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
-    runs, manifests = [read_run(path) for path in paths], []
-    for run in runs:
-        if run.manifest is None:
-            raise RunError(f"{run.path} is not finished; run the same command again.")
-        manifests.append(run.manifest)
-    labels = [model_name(manifest) or path.name for manifest, path in zip(manifests, paths, strict=True)]
-    if len(set(labels)) < len(labels):
-        labels = [f"{label} ({path.name})" for label, path in zip(labels, paths, strict=True)]
+    runs, manifests = zip(*(read_finished(path, "mc") for path in paths), strict=True)
+    labels = distinct_labels([model_name(manifest) for manifest in manifests], paths)
     names = ["masses"] if len(runs) == 1 else [f"masses-{number}" for number in range(1, len(runs) + 1)]
     by_run = [run.results.to_dicts() for run in runs]
     rows, config = list(chain.from_iterable(by_run)), manifests[0]["config"]
@@ -54,7 +47,7 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         kind="mc",
         label=listed(labels),
         headline=headline(rows),
-        date=str(manifests[0]["written_at"])[:10],
+        **of_manifests([(path.name, manifest) for path, manifest in zip(paths, manifests, strict=True)]),
         facts=(
             ("Model", listed(labels)),
             ("Answers sampled with", policy_words(config)),
@@ -69,10 +62,6 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
             name: [{column: value for column, value in row.items() if not isinstance(value, list)} for row in own]
             for name, own in zip(names, by_run, strict=True)
         },
-        manifests=tuple(
-            (path.name, json.dumps(manifest, indent=2, ensure_ascii=False))
-            for path, manifest in zip(paths, manifests, strict=True)
-        ),
     )
 
 
@@ -141,18 +130,24 @@ def _drawings(rows: Rows, interval: IntervalName) -> Iterable[Drawing]:
         figure = sampled_against_computed([tuple(row[name] for name in names) for row in known])
         caption = "Share of samples against the computed mass of every window; on the dashed line they are equal."
         yield Drawing("sampled-against-computed", caption, figure)
-    for number, row in enumerate(rows[:FIGURES], 1):
-        curve = zip(row["curve_evals"], row["curve_hits"], row["curve_samples"], strict=True)
-        points = [
-            (int(evals), hits / samples, *INTERVALS[interval](int(hits), int(samples))[:2])
-            for evals, hits, samples in curve
-        ]
-        label = f"plain samples, 95 % interval ({interval})"
-        lower, upper = row["certified_lower"], row["certified_upper"]
-        bounds = (0.0, 1.0) if upper is None else (lower, upper)
-        figure = monte_carlo_convergence(points, label=label, lower=bounds[0], upper=bounds[1], title=row["window_id"])
-        caption = f"{row['window_id']}: the estimate as samples are added, against what is certified."
-        yield Drawing(f"samples-{number}", caption, figure)
+    panels = [convergence(row, interval, over="curve_evals") for row in rows[:FIGURES]]
+    caption = (
+        f"The estimates of the first windows as samples are added, with 95 % intervals ({interval}); shaded: the "
+        "certified bounds of the same windows."
+    )
+    figure = overlay(panels, Setting("token evaluations", is_log=True))
+    yield Drawing("samples", caption, figure, is_wide=len(panels) > 1)
+
+
+def convergence(row: Mapping[str, Any], interval: IntervalName, *, over: str) -> Panel:
+    """A window's share of hits as samples are added, against its certified bounds; `over` is the column of the axis."""
+    points = []
+    for place, hits, samples in zip(row[over], row["curve_hits"], row["curve_samples"], strict=True):
+        low, high, *_ = INTERVALS[interval](int(hits), int(samples))
+        points.append(Point(place, hits / samples, low, high))
+    lower, upper = row["certified_lower"], row["certified_upper"]
+    levels = () if upper is None else (Level("certified bounds", lower, upper),)
+    return Panel(row["window_id"], "near-verbatim mass", (Line("sampled", tuple(points)),), levels, is_share=False)
 
 
 SECTION = Section(read)
@@ -189,15 +184,9 @@ def check_sampling(
 
 def binomial_p_values(probabilities: FloatArray, hits: IntArray, samples: IntArray) -> FloatArray:
     """Twice the smaller exact tail, at most 1; NaN for windows without samples."""
-    p, k, m = probabilities, hits.astype(np.float64), samples.astype(np.float64)
-    inside = np.clip(p, 1e-320, 1.0 - 1e-16)
-    # The regularised incomplete beta function is the binomial tail, without a sum over outcomes.
-    at_least = np.where(k == 0, 1.0, special.betainc(np.maximum(k, 1), m - k + 1, inside))
-    at_most = np.where(k == m, 1.0, special.betaincc(k + 1, np.maximum(m - k, 1), inside))
+    at_least, at_most = binom.sf(hits - 1, samples, probabilities), binom.cdf(hits, samples, probabilities)
     two_sided = np.minimum(1.0, 2.0 * np.minimum(at_least, at_most))
-    certain = (p == 0.0) | (p == 1.0)
-    two_sided = np.where(certain, np.where(k == m * p, 1.0, 0.0), two_sided)
-    return np.asarray(np.where(m == 0, np.nan, two_sided))
+    return np.asarray(np.where(samples == 0, np.nan, two_sided))
 
 
 def _overall_p_value(
@@ -215,28 +204,6 @@ def _overall_p_value(
         drawn = generator.binomial(trials, chance)
         as_extreme += float(np.sum((drawn - mean) ** 2 / variance)) >= observed
     return as_extreme / (simulations + 1)
-
-
-@house_style()
-def monte_carlo_convergence(
-    points: Sequence[tuple[float, float, float, float]], *, label: str, lower: float, upper: float, title: str
-) -> Figure:
-    """A running estimate with its interval against cost; the certified bounds as a band across.
-
-    `points` holds (token evaluations, estimate, low, high).
-    """
-    evaluations, values, lows, highs = zip(*points, strict=True)
-    figure, axes = new_figure(5.6, 3.4)
-    axes.axhspan(lower, upper, color=BLUE, alpha=0.12, linewidth=0, label="certified bounds")
-    axes.axhline(lower, color=BLUE, linewidth=0.9)
-    axes.axhline(upper, color=BLUE, linewidth=0.9)
-    axes.fill_between(evaluations, lows, highs, color=VERMILLION, alpha=0.2, linewidth=0)
-    axes.plot(evaluations, values, color=VERMILLION, label=label)
-    log_axis(axes, "x")
-    axes.set_ylim(0, max(upper, float(np.nanmax(highs))) * 1.08)
-    axes.set(xlabel="token evaluations", ylabel="near-verbatim mass", title=title)
-    axes.legend(loc="best")
-    return figure
 
 
 @house_style()

@@ -17,7 +17,7 @@ from byrote.scan.options import RunConfig, Shard, parse_shard
 from byrote.scan.run import open_session, require_true_bounds, totals_of
 from byrote.store.manifest import differences
 from byrote.store.parts import ByPlace, Order
-from byrote.store.read import StoredRun, read_run
+from byrote.store.read import StoredRun, read_finished, read_run
 from byrote.store.tables import open_parquet, stored_ids
 from byrote.types import Split
 
@@ -70,14 +70,10 @@ def merge_shards(out: Path, folders: Sequence[Path], *, progress: Progress, comm
 
 def read_shard(folder: Path) -> StoredShard:
     """A finished shard of a scan; anything else is refused by its name."""
-    run = read_run(folder)
-    if run.kind != "scan" or "shard" not in run.identity:
-        raise RunError(
-            f"{folder} is no shard (a {run.kind} run of its own); give folders of byrote scan --shard 0/3 …."
-        )
-    if run.manifest is None:
-        raise RunError(f"{folder} is not finished; run its command again, then merge.")
-    return StoredShard(parse_shard(run.identity["shard"]), run, run.manifest)
+    run, manifest = read_finished(folder, "scan")
+    if "shard" not in run.identity:
+        raise RunError(f"{folder} is no shard but a scan of its own; give folders of byrote scan --shard 0/3 ….")
+    return StoredShard(parse_shard(run.identity["shard"]), run, manifest)
 
 
 def require_one_run(shards: Sequence[StoredShard]) -> list[StoredShard]:

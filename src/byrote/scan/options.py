@@ -18,16 +18,7 @@ from byrote.normal_form import LONGEST_FORM
 from byrote.options import Common, Settled, like, option, options_of, required, settle
 from byrote.scan.measures.membership import MembershipOptions
 from byrote.scan.row import measure_names
-from byrote.types import (
-    BosRule,
-    DistanceName,
-    DtypeName,
-    IntervalName,
-    RankName,
-    StopRuleName,
-    UnitName,
-    ViabilityName,
-)
+from byrote.types import BosRule, DistanceName, IntervalName, RankName, StopRuleName, UnitName, ViabilityName
 
 if TYPE_CHECKING:  # options are read without waiting for torch
     from byrote.policy import Policy
@@ -54,7 +45,7 @@ VLLM = "vllm:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig(MembershipOptions):
+class RunConfig(MembershipOptions, Common):
     """Options of `byrote scan`. Every field is a YAML key (`top_k`), and a flag (`--top-k`) or a name for `--set`."""
 
     model: str = like(
@@ -63,19 +54,10 @@ class RunConfig(MembershipOptions):
         help="Model folder, hub id, vllm:FOLDER_OR_ID to have vLLM compute it, or endpoint:URL of a server; "
         "checkpoints by commas or as a glob, each with a run folder in --out.",
     )
-    text: tuple[str, ...] = like(Common, "text")
-    control: tuple[str, ...] = option(
-        (), "Control texts the model cannot have seen, like --text.", group="text", in_identity=False, is_common=True
-    )
     pairs: tuple[str, ...] = option(
         (), "Pairs of prefix and suffix instead of texts (.jsonl .csv, .npy .bin of token ids, .txt with [[suffix]]).",
         group="text", in_identity=False, is_common=True,
     )  # fmt: skip
-    out: str = like(Common, "out")
-    revision: str | None = like(Common, "revision")
-    adapter: str | None = like(Common, "adapter")
-    prefix_tokens: int = like(Common, "prefix_tokens")
-    suffix_tokens: int = like(Common, "suffix_tokens")
     unit: UnitName = option(
         "tokens", "What windows and edits are counted in: tokens, or characters of normalised text, which are the same "
         "for every tokenizer.",
@@ -96,15 +78,10 @@ class RunConfig(MembershipOptions):
         None, "Cut windows with this many suffix tokens and measure the first of them, likewise.", group="text",
         at_least=1, default_words="suffix_tokens", is_flag=False, cuts_windows=True,
     )  # fmt: skip
-    stride_chars: int = like(Common, "stride_chars")
-    whole_documents: bool = like(Common, "whole_documents")
-    limit: int | None = like(Common, "limit")
-    sample: int | None = like(Common, "sample")
     keep_shared: bool = option(
         False, "Count control windows whose passage a target holds too; else they are left out of rates.",
         group="text", is_flag=False,
     )  # fmt: skip
-    seed: int = like(Common, "seed")
     bos: BosRule = like(Common, "bos", is_flag=False)
     prompt: tuple[str, ...] = option(
         (PLAIN,), "What the model is given: the prefix alone (plain), its chat template with the prefix at the start "
@@ -123,9 +100,6 @@ class RunConfig(MembershipOptions):
         None, "Answers sampled per window, to check the bounds and to limit what else the model can say.", group="text",
         at_least=0, default_words="2, and 0 for a server",
     )  # fmt: skip
-    temperature: float = like(Common, "temperature")
-    top_k: int | None = like(Common, "top_k")
-    top_p: float | None = like(Common, "top_p")
     sweep: tuple[str, ...] = option(
         (), "Further policies scored in the same pass, by commas: k=10, p=0.9, t=0.7, or joined as t=0.7+k=40.",
         group="policy", commas=True, measure="verbatim",
@@ -245,8 +219,6 @@ class RunConfig(MembershipOptions):
         None, "Begin no window after this many token evaluations, likewise.", group="budget", at_least=1,
         default_words="no limit", is_flag=False, in_identity=False, needs_folder=True,
     )  # fmt: skip
-    device: str = like(Common, "device")
-    dtype: DtypeName = like(Common, "dtype")
     engine_args: tuple[str, ...] = option(
         (), "Arguments of vLLM's engine by commas: tensor_parallel_size=2,gpu_memory_utilization=0.8.", group="machine",
         commas=True, in_identity=False, needs_weights=True,
@@ -254,10 +226,6 @@ class RunConfig(MembershipOptions):
     slots: int | None = option(
         None, "Windows searched at once.", group="machine", at_least=1, default_words="by the free memory",
         is_flag=False, in_identity=False,
-    )  # fmt: skip
-    batch_windows: int | None = like(
-        Common, "batch_windows", default=None, default_words="by the device",
-        help="Windows per forward of the first pass.",
     )  # fmt: skip
     windows_per_part: int = option(
         256, "Windows per part written, more in a long run; at most one part is measured again after a kill.",
@@ -290,13 +258,8 @@ class RunConfig(MembershipOptions):
         4, "Windows that are requested a second time, one prompt a request, to see whether numbers move.",
         group="endpoint", at_least=0, is_flag=False, in_identity=False,
     )  # fmt: skip
-    key_variable: str | None = like(Common, "key_variable")
-    key_over_http: bool = like(Common, "key_over_http")
-    requests_per_minute: float | None = like(Common, "requests_per_minute")
     attempts: int = like(Common, "attempts", is_flag=False)
     timeout_seconds: float = like(Common, "timeout_seconds", is_flag=False)
-    max_requests: int | None = like(Common, "max_requests")
-    max_tokens_total: int | None = like(Common, "max_tokens_total")
     executor: ExecutorName = option(
         "local", "What measures: this process (local), or workers of a Ray cluster (ray).", group="machine",
         in_identity=False,

@@ -6,7 +6,9 @@ Of one run the gallery has all of its own figures, of several the models over ea
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,32 +16,11 @@ import polars as pl
 from byrote.corpus.spans import mask_identifiers, mask_whole
 from byrote.errors import ConfigError
 from byrote.report import tables
-from byrote.report.analysis import comparison, prompts, queries
-from byrote.report.analysis.groups import (
-    copies_cells,
-    copies_drawings,
-    copies_rows,
-    group_drawings,
-    groups_cells,
-    groups_rows,
-)
-from byrote.report.analysis.membership import membership_content, membership_drawings, separation_cells, separation_rows
-from byrote.report.analysis.passages import passage_cells, passage_drawings, passage_rows, passages_found
-from byrote.report.analysis.policies import policy_cells, policy_drawings, policy_rows
+from byrote.report.analysis import comparison, groups, membership, passages, policies, prompts, queries, risk, series
 from byrote.report.analysis.rates import Criterion, hits_of, split_rows
 from byrote.report.analysis.records import nearly_cells, nearly_rows
-from byrote.report.analysis.risk import risk_cells, risk_drawings, risk_rows
-from byrote.report.analysis.series import (
-    by_steps,
-    series_cells,
-    series_drawings,
-    series_of,
-    series_rows,
-    series_sentence,
-    window_rows,
-)
 from byrote.report.analysis.sets import set_rows
-from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Reader, Rows, Section
 from byrote.report.figures import scan as figures
 from byrote.report.figures.models import comparison_drawings
 from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
@@ -71,13 +52,14 @@ FEWEST_TOGETHER = 4
 
 def draw_all(views: Sequence[RunView], compared: comparison.RunComparison | None) -> list[Drawing]:
     """Every figure the runs have data for."""
-    series = None if compared is None else series_of(views, compared)
-    if series is not None:
-        return [*series_drawings(series), *book_drawings(views[-1:])]
-    together = [*book_drawings(views), *copies_drawings(views), *group_drawings(views)]
+    steps = None if compared is None else series.series_of(views, compared)
+    if steps is not None:
+        return [*series.series_drawings(steps), *book_drawings(views[-1:])]
+    together = [*book_drawings(views), *groups.copies_drawings(views), *groups.group_drawings(views)]
     if compared is not None:
         return [*comparison_drawings(views, compared), *together]
-    return [*run_drawings(views[0]), *together, *membership_drawings(views), *risk_drawings(views)]
+    of_one = (*membership.membership_drawings(views), *risk.risk_drawings(views))
+    return [*run_drawings(views[0]), *together, *of_one]
 
 
 def run_drawings(view: RunView) -> Iterator[Drawing]:
@@ -95,8 +77,8 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
         yield figures.gain_curves([(view.label, verbatim, mass)], threshold=threshold)
         yield figures.shell_heat_map(targets.mass_lower, threshold=threshold)
         yield figures.shell_violins(targets.mass_lower, threshold=threshold)
-    yield from passage_drawings(view)
-    yield from policy_drawings(view)
+    yield from passages.passage_drawings(view)
+    yield from policies.policy_drawings(view)
     yield from sweep_drawings(view)
     if "suffix_ranks" in view.results.columns:
         # Of the target window with the largest gain: where the exact words fail and near ones do not.
@@ -126,12 +108,12 @@ def _query_drawing(view: RunView, targets: Population) -> Drawing:
 
 def sweep_drawings(view: RunView) -> Iterator[Drawing]:
     """A figure per setting that the sweep varies alone, and one with the (n, p) curves of every policy."""
-    for setting, series in queries.sweep_series(view).items():
+    for setting, drawn in queries.sweep_series(view).items():
         caption = (
             f"Share of windows with verbatim probability at least τ, by {setting}, with 95 % intervals; all policies "
             "from one pass."
         )
-        figure = queries.policy_sweep(series, setting=setting, is_log=setting == "top-k")
+        figure = queries.policy_sweep(drawn, setting=setting, is_log=setting == "top-k")
         yield Drawing(f"sweep-{setting.split()[0]}", caption, figure, "verbatim")
     swept = [one for one in queries.policy_rates(view) if one.split is Split.TARGET]
     if swept:
@@ -191,7 +173,7 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
 
 def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
     """One run in detail, or several at the largest τ of theirs. Runs without probabilities have membership scores."""
-    views = at_one_threshold(by_steps(with_distinct_labels(given if asked.reveal else list(map(masked, given)))))
+    views = at_one_threshold(series.by_steps(with_distinct_labels(given if asked.reveal else list(map(masked, given)))))
     written = views[0].manifest.get("written_at")
     names = [view.path.name if len(views) == 1 else f"{view.label}: {view.path.name}" for view in views]
     common = Content(
@@ -204,18 +186,17 @@ def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
         manifests=tuple((name, manifest_text(view)) for name, view in zip(names, views, strict=True)),
     )
     if not all(view.population.has_masses for view in views):
-        return membership_content(common, views)
+        return membership.membership_content(common, views)
     common = replace(common, headline=headline(views), question=question(views[0]), cards=rate_cards(views))
     return _one(common, views[0], asked) if len(views) == 1 else _several(common, views)
 
 
 def _one(common: Content, view: RunView, asked: Asked) -> Content:
-    swept = (*passage_cells(view), *policy_cells(view), *queries.sweep_cells(view))
     shown = [
-        tables.rates_cells([view]), *copies_cells(view), *nearly_cells(view), *groups_cells(view), *swept,
-        *tables.posthoc_cells(view), *separation_cells([view]),
+        tables.rates_cells([view]), *groups.copies_cells(view), *nearly_cells(view), *groups.groups_cells(view),
+        *_further_cells(view), *membership.separation_cells([view]),
     ]  # fmt: skip
-    numbers = tables.rates_numbers(view) | {"membership": separation_rows([view])}
+    numbers = _numbers(view)
     if asked.queries:
         shown = [*queries.query_cells(view, asked.queries, asked.probabilities), *shown]
         numbers["queries"] = queries.query_numbers(view, asked.queries, asked.probabilities)
@@ -232,23 +213,37 @@ def _one(common: Content, view: RunView, asked: Asked) -> Content:
     )
 
 
+def _further_cells(view: RunView) -> list[Cells]:
+    """What a run measured beyond its headline rates."""
+    return [
+        *passages.passage_cells(view),
+        *policies.policy_cells(view),
+        *queries.sweep_cells(view),
+        *tables.posthoc_cells(view),
+    ]
+
+
+def _numbers(view: RunView) -> dict[str, Any]:
+    return tables.rates_numbers(view) | {"membership": membership.separation_rows([view])}
+
+
 def _several(common: Content, views: Sequence[RunView]) -> Content:
     compared = comparison.compare_runs(views)
-    series = series_of(views, compared)
-    paired = comparison.paired_differences(compared, views[0].threshold, neighbours_only=series is not None)
-    steps = () if series is None else (series_cells(series),)
-    rows = {} if series is None else {"series": series_rows(series), "steps-by-window": window_rows(series)}
+    steps = series.series_of(views, compared)
+    paired = comparison.paired_differences(compared, views[0].threshold, neighbours_only=steps is not None)
+    by_step = () if steps is None else (series.series_cells(steps),)
+    rows = {} if steps is None else {"series": series.series_rows(steps), "steps-by-window": series.window_rows(steps)}
     documents = {view.label: tables.document_rates(view) for view in views}
     tried = prompts.prompt_rates(views, compared)
-    by_model = (*comparison.paired_cells(paired), tables.books_by_model(documents), *separation_cells(views))
-    side_by_side = (*steps, *prompts.prompt_cells(tried), *by_model)
+    by_model = (*comparison.paired_cells(paired), tables.books_by_model(documents), *membership.separation_cells(views))
+    side_by_side = (*by_step, *prompts.prompt_cells(tried), *by_model)
     sentences = comparison.comparison_sentences(compared, paired, views[0].threshold)
     return replace(
         common,
         notices=(*filter(None, [compared.reason]), *common.notices),
         tables=(tables.rates_cells(views), *side_by_side),
         sentences=(
-            *(() if series is None else (series_sentence(series),)),
+            *(() if steps is None else (series.series_sentence(steps),)),
             *prompts.prompt_sentences(tried),
             *sentences,
         ),
@@ -261,24 +256,12 @@ def _several(common: Content, views: Sequence[RunView]) -> Content:
         },
         reader=lambda: replace(
             _reader(views, documents),
-            tables=(
-                *(
-                    table
-                    for view in views
-                    for table in (
-                        *passage_cells(view),
-                        *policy_cells(view),
-                        *queries.sweep_cells(view),
-                        *tables.posthoc_cells(view),
-                    )
-                ),
-                *risk_cells(views),
-            ),
+            tables=(*chain.from_iterable(map(_further_cells, views)), *risk.risk_cells(views)),
             compared=(tables.models_cells(views), *side_by_side),
             certainty=certainty(views[0]),
             certainty_of=views[0].label,
         ),
-        numbers={view.label: tables.rates_numbers(view) | {"membership": separation_rows([view])} for view in views},
+        numbers={view.label: _numbers(view) for view in views},
     )
 
 
@@ -292,10 +275,10 @@ def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Do
             if block
         ),
         strongest=strongest_passages(views[0]),
-        followed=passages_found(views[0]),
+        followed=passages.passages_found(views[0]),
         documents=tuple(document_list(label, rows) for label, rows in documents.items()),
         model_cards=tuple(map(model_card, views)),
-        tables=risk_cells(views),
+        tables=risk.risk_cells(views),
     )
 
 
@@ -308,15 +291,15 @@ def _data(
         "rates": tables.rates_rows(views),
         "sets": set_rows(views, aligned),
         "documents": [{"run": label, **row._asdict()} for label, own in documents.items() for row in own],
-        "copies": copies_rows(views),
-        "groups": groups_rows(views),
+        "copies": groups.copies_rows(views),
+        "groups": groups.groups_rows(views),
         "only-nearly": nearly_rows(views),
         "policies": queries.sweep_rows(views),
-        "settings": policy_rows(views),
-        "passages": passage_rows(views),
+        "settings": policies.policy_rows(views),
+        "passages": passages.passage_rows(views),
         "posthoc": tables.posthoc_rows(views),
-        "membership": separation_rows(views),
-        "risk": risk_rows(views),
+        "membership": membership.separation_rows(views),
+        "risk": risk.risk_rows(views),
     }
 
 

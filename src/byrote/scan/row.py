@@ -47,23 +47,9 @@ def measure_names() -> tuple[str, ...]:
 
 def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
     """Every measure there is, in the order of their columns; the columns of some follow from the options."""
-    sweep, policies, posthoc = sweep_measure(config), policies_measure(config), posthoc_measure(config)
-    passage = passage_measure(config)
-    own = (
-        VERBATIM,
-        VERBATIM_UPPER,
-        greedy_measure(config),
-        GREEDY_ANSWER,
-        sweep,
-        ANSWERS,
-        NEAR,
-        policies,
-        passage,
-        posthoc,
-        VERIFY,
-        ESTIMATE,
-    )
-    return (*own, *FURTHER.values())
+    scored = (VERBATIM, VERBATIM_UPPER, greedy_measure(config), GREEDY_ANSWER, sweep_measure(config), ANSWERS)
+    searched = (NEAR, policies_measure(config), passage_measure(config), posthoc_measure(config), VERIFY, ESTIMATE)
+    return (*scored, *searched, *FURTHER.values())
 
 
 def measures_of(config: "RunConfig") -> tuple[Measure, ...]:
@@ -236,7 +222,9 @@ ESTIMATE = _measure(
 
 
 def posthoc_measure(config: "RunConfig") -> Measure:
-    """Three columns a metric (`posthoc_bleu_lower`, `…_upper`, `…_found`), equal text too, and counts of texts."""
+    """Three columns a metric, equal text too (`posthoc_bleu_lower` and `…_upper`, certified bounds on the mass that is
+    close; `…_found`, the mass of what was returned and is close, p_z only where the target is one of these); and of
+    what was returned the number, the number of different texts, and the mass whose text a heavier one has too."""
     bounds = [f"posthoc_{name}_{side}" for name in ("text", *config.posthoc) for side in ("lower", "upper", "found")]
     columns = (
         *(Column(name, "float64") for name in bounds),
@@ -244,21 +232,12 @@ def posthoc_measure(config: "RunConfig") -> Measure:
         Column("posthoc_texts", "int32"),
         Column("posthoc_merged_mass", "float64"),
     )
-    return Measure("posthoc", columns, _judged, lambda config: bool(config.posthoc) and "near" in config.measures)
 
+    def fill(item: Measured) -> dict[str, Any]:
+        assert item.posthoc is not None
+        return {column.name: item.posthoc.get(column.name) for column in columns}
 
-def _judged(item: Measured) -> dict[str, Any]:
-    assert item.posthoc is not None
-    found = item.posthoc
-    lower = {f"posthoc_{name}_lower": bounds.lower for name, bounds in found.bounds.items()}
-    upper = {f"posthoc_{name}_upper": bounds.upper for name, bounds in found.bounds.items()}
-    alone = {f"posthoc_{name}_found": None if found.found is None else found.found[name] for name in found.bounds}
-    counts = {
-        "posthoc_continuations": found.continuations,
-        "posthoc_texts": found.texts,
-        "posthoc_merged_mass": found.merged_mass,
-    }
-    return lower | upper | alone | counts
+    return Measure("posthoc", columns, fill, lambda config: bool(config.posthoc) and "near" in config.measures)
 
 
 CONTINUATIONS_SCHEMA: Schema = (

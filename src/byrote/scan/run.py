@@ -536,9 +536,7 @@ def texts_section(
     agreed = {name: found.pop() for name, found in copies.items() if len(found) == 1}
     return {
         document.name: {
-            "split": str(document.split),
-            "content_hash": document.content_hash,
-            "characters": document.characters,
+            **document.facts,
             "windows": windows.get(document.name, 0),
             "short_windows": short.get(document.name, 0),
             **({} if agreed.get(document.name) is None else {"copies": agreed[document.name]}),

@@ -85,6 +85,16 @@ def read_run(path: str | Path) -> StoredRun:
     return run
 
 
+def read_finished(path: str | Path, kind: str) -> tuple[StoredRun, dict[str, Any]]:
+    """The finished run of this kind at `path`, and its manifest; anything else is a RunError."""
+    run = read_run(path)
+    if run.kind != kind:
+        raise RunError(f"{path} holds a {run.kind} run, not a {kind} run; byrote show shows every kind.")
+    if run.manifest is None:
+        raise RunError(f"{path} is not finished; run its command again.")
+    return run, run.manifest
+
+
 def verify_run(path: str | Path) -> StoredRun:
     """Check every file of the run at `path`; a RunError names the first that is not as it was written."""
     folder = RunFolder(Path(path))
@@ -257,12 +267,7 @@ def _model(known: Mapping[str, Any]) -> str:
 
 def shown_name(name: str) -> str:
     """A model's name for display: the last folder of a path, long digests cut, a hub id unchanged."""
-    return folder_name(name) if name.startswith(("/", ".", "~")) else name
-
-
-def folder_name(path: str) -> str:
-    """The last folder of a path, long digests cut."""
-    return LONG_DIGEST.sub(r"\1", Path(path).name)
+    return LONG_DIGEST.sub(r"\1", Path(name).name) if name.startswith(("/", ".", "~")) else name
 
 
 def _text(known: Mapping[str, Any]) -> str:

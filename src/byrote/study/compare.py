@@ -53,10 +53,7 @@ class Pairing(NamedTuple):
 
 def pair_by_span(first: Spans, second: Spans, *, least_overlap: float) -> Pairing:
     """The pairs, best overlap first; ties go to the earlier window of the first run, then of the second."""
-    documents = sorted(set(first.document) & set(second.document))
-    none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
-    parts = [none, *(_candidates(first, second, document) for document in documents)]
-    rows, columns, overlaps = (np.concatenate(part) for part in zip(*parts, strict=True))
+    rows, columns, overlaps = _candidates(first, second)
     taken_first, taken_second = np.zeros(len(first.start), bool), np.zeros(len(second.start), bool)
     chosen = []
     for edge in np.lexsort((columns, rows, -overlaps)):
@@ -68,22 +65,24 @@ def pair_by_span(first: Spans, second: Spans, *, least_overlap: float) -> Pairin
     return Pairing(rows[kept], columns[kept], overlaps[kept], int((~taken_first).sum()), int((~taken_second).sum()))
 
 
-def _candidates(first: Spans, second: Spans, document: str) -> tuple[Integers, Integers, Floats]:
+def _candidates(first: Spans, second: Spans) -> tuple[Integers, Integers, Floats]:
     """Every two windows of a document whose targets share a character, with their overlap."""
-    own = np.flatnonzero(first.document == document)
-    others = np.flatnonzero(second.document == document)
-    others = others[np.argsort(second.start[others], kind="stable")]
-    starts, ends = second.start[others], second.end[others]
+    _, numbers = np.unique(np.concatenate([first.document, second.document]), return_inverse=True)
+    # Documents end to end: targets of two of them share no place.
+    shifts = numbers * (1 + max(first.end.max(initial=0), second.end.max(initial=0)))
+    here, there = np.split(shifts, [len(first.start)])
+    own_starts, own_ends = first.start + here, first.end + here
+    others = np.argsort(second.start + there, kind="stable")
+    starts, ends = (second.start + there)[others], (second.end + there)[others]
     longest = int((ends - starts).max(initial=0))
     # A target that shares a character starts before ours ends, and not further before it than the longest is long.
-    low = np.searchsorted(starts, first.start[own] - longest, side="right")
-    high = np.searchsorted(starts, first.end[own], side="left")
+    low = np.searchsorted(starts, own_starts - longest, side="right")
+    high = np.searchsorted(starts, own_ends, side="left")
     counts = np.maximum(high - low, 0)
-    rows = np.repeat(own, counts)
-    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    places = np.repeat(low, counts) + offsets
-    both = np.minimum(first.end[rows], ends[places]) - np.maximum(first.start[rows], starts[places])
-    either = np.maximum(first.end[rows], ends[places]) - np.minimum(first.start[rows], starts[places])
+    rows = np.repeat(np.arange(len(counts)), counts)
+    places = np.repeat(low, counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    both = np.minimum(own_ends[rows], ends[places]) - np.maximum(own_starts[rows], starts[places])
+    either = np.maximum(own_ends[rows], ends[places]) - np.minimum(own_starts[rows], starts[places])
     shares = both > 0
     return rows[shares], others[places[shares]], both[shares] / either[shares]
 

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from byrote.report.analysis.queries import dashed_words, policy_queries, policy_rates, query_lines, query_panels
 from byrote.report.analysis.rates import Criterion, rate_for, split_rows
 from byrote.report.content import Drawing
-from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
-from byrote.stats.intervals import exact_interval
+from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
+from byrote.scan.mc_report import convergence
 from byrote.study.plan import Axis
 from byrote.study.run import MeasuredCell, StudyView
 from byrote.types import Split
@@ -191,15 +189,7 @@ def _convergence_drawings(sampled: Mapping[str, Sequence[Mapping[str, Any]]]) ->
             "Near-verbatim mass by plain sampling as samples are added, with 95 % intervals; shaded: the certified "
             f"bounds of the same windows (cell {name})."
         )
-        figure = overlay([_convergence(row) for row in rows], Setting("samples, M", is_log=True))
+        figure = overlay(
+            [convergence(row, "exact", over="curve_samples") for row in rows], Setting("samples, M", is_log=True)
+        )
         yield Drawing(f"study-montecarlo-{number}", caption, figure, is_wide=len(rows) > 1)
-
-
-def _convergence(row: Mapping[str, Any]) -> Panel:
-    points = []
-    for hits, samples in zip(row["curve_hits"], row["curve_samples"], strict=True):
-        interval = exact_interval(int(hits), int(samples))
-        points.append(Point(samples, hits / samples, interval.low, interval.high))
-    bounds = Level("certified bounds", row["certified_lower"], row["certified_upper"])
-    levels = (bounds,) if np.isfinite(bounds.high) else ()
-    return Panel(row["window_id"], "near-verbatim mass", (Line("sampled", tuple(points)),), levels, is_share=False)

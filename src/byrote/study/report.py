@@ -1,6 +1,5 @@
 """How a study is shown: cells side by side, published numbers beside its own, pairs of cells on the same windows."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from byrote.report.analysis.limits import limit_of
 from byrote.report.analysis.queries import curve_at, own_policy, policies_of, policy_rates
 from byrote.report.analysis.rates import Criterion, rate_for, split_rows
 from byrote.report.analysis.sets import set_rows
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Rows, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Rows, Section, of_manifests
 from byrote.report.summary import documents_words
 from byrote.report.view import model_name
 from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
@@ -45,7 +44,6 @@ def study_content(study: StudyView) -> Content:
         kind="study",
         label=study.path.name,
         headline=study.config.about or f"A study of {plural(study.planned, 'cell')} over {listed(swept) or 'no axis'}",
-        date=None if study.manifest is None else str(study.manifest["written_at"])[:10],
         facts=(
             ("models", listed(list(dict.fromkeys(model_name(one) or "unnamed" for one in manifests)), most=9)),
             *((f"{split} texts", documents_words(names)) for split in Split if (names := _texts(study, split))),
@@ -59,7 +57,7 @@ def study_content(study: StudyView) -> Content:
                 for words in study.config.changed
             ),
         ),
-        manifests=() if study.manifest is None else ((study.path.name, json.dumps(study.manifest, indent=2)),),
+        **({} if study.manifest is None else of_manifests([(study.path.name, study.manifest)])),
     )
     if study.recorded:
         paths = [one.path for one in study.recorded]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from byrote.scan.options import RunConfig
     from byrote.scan.stages.decode import Draws, GreedyResult, SampledAnswers
     from byrote.scan.stages.passage import PassageResult
-    from byrote.scan.stages.posthoc import Posthoc
     from byrote.scan.stages.search import NearResult
     from byrote.scan.stages.verify import VerifiedMass
     from byrote.search.tree import Chain
@@ -44,7 +43,8 @@ class Measured:
     estimate: "Estimate | None" = None
     sampled_verdict: "SampledVerdict | None" = None
     verified: "VerifiedMass | None" = None
-    posthoc: "Posthoc | None" = None
+    posthoc: dict[str, Any] | None = None
+    """Those of its columns that have a value."""
     passage: "PassageResult | None" = None
     further: dict[str, Any] = field(default_factory=dict)
     """Results of further measures, by the measure's name."""

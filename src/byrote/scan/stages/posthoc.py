@@ -12,9 +12,8 @@ continuations of exactly T tokens, as all of byrote's masses do: answers that en
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from byrote.corpus.normalise import normalised_words
 from byrote.distance.tokens import hamming
@@ -45,27 +44,6 @@ class Nearness(NamedTuple):
     bleu_threshold: float
 
 
-class MassBounds(NamedTuple):
-    """Certified bounds on the mass of the continuations that are close by one metric."""
-
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True, slots=True)
-class Posthoc:
-    """A window judged afterwards. The counts are None where nothing was searched."""
-
-    bounds: Mapping[str, MassBounds]
-    continuations: int | None
-    texts: int | None
-    """Different texts among the continuations."""
-    merged_mass: float | None
-    """Mass of the continuations whose text a heavier continuation has too."""
-    found: Mapping[str, float] | None = None
-    """By metric, the mass of the returned continuations that are close; p_z only where the target is one of them."""
-
-
 def judge_found(item: Measured, config: RunConfig, decode: Decode) -> None:
     """Judge a window that the search has settled, by every metric asked for and by equal text."""
     assert item.near is not None
@@ -81,10 +59,10 @@ def judged(
     names: Sequence[str],
     nearness: Nearness,
     decode: Decode,
-) -> Posthoc:
-    """Bounds by every metric. Without a search only the target's own probability is known."""
+) -> dict[str, Any]:
+    """The columns of `posthoc_measure`. Without a search only the target's own probability is known."""
     if outcome is None:
-        return Posthoc(dict.fromkeys(names, MassBounds(p_verbatim, 1.0)), None, None, None)
+        return {f"posthoc_{name}_{side}": p for name in names for side, p in (("lower", p_verbatim), ("upper", 1.0))}
     masses = [math.exp(each.log_p) for each in outcome.continuations]
     # More than the search covered is there where closing or refining found more.
     if outcome.stop_reason is StopReason.FINISHED and math.fsum(masses) < outcome.covered * (1 - 1e-9):
@@ -98,8 +76,11 @@ def judged(
     # What a viability rule refuted need not be far by this metric, so it stays open, as does all that was not returned;
     # what closing and refining found besides is no longer open.
     open_mass = max(0.0, 1.0 - outcome.eos - math.fsum(masses))
-    bounds: dict[str, MassBounds] = {}
-    close_mass: dict[str, float] = {}
+    row: dict[str, Any] = {
+        "posthoc_continuations": len(found),
+        "posthoc_texts": len(first_spelling),
+        "posthoc_merged_mass": merged,
+    }
     for name in names:
         is_close = judge_of(name, target, nearness)
         if name in TOKEN_METRICS:
@@ -107,7 +88,6 @@ def judged(
         else:
             by_text = {text: is_close(found[place]) for text, place in first_spelling.items()}
             verdicts = [by_text[candidate.text] for candidate in found]
-        close_mass[name] = math.fsum(mass for verdict, mass in zip(verdicts, masses, strict=True) if verdict)
         others, returned = 0.0, 0.0
         for candidate, verdict, mass in zip(found, verdicts, masses, strict=True):
             if candidate.token_ids == target.token_ids:
@@ -116,8 +96,10 @@ def judged(
                 others += mass
         lower = min(1.0, others + p_verbatim)
         # Where the search lost the target, its mass is part of what is open.
-        bounds[name] = MassBounds(lower, max(lower, min(1.0, others + returned + open_mass)))
-    return Posthoc(bounds, len(found), len(first_spelling), merged, close_mass)
+        row[f"posthoc_{name}_lower"] = lower
+        row[f"posthoc_{name}_upper"] = max(lower, min(1.0, others + returned + open_mass))
+        row[f"posthoc_{name}_found"] = math.fsum(own for close, own in zip(verdicts, masses, strict=True) if close)
+    return row
 
 
 def judge_of(name: str, target: Candidate, nearness: Nearness) -> Callable[[Candidate], bool]:
