@@ -26,7 +26,6 @@ from byrote.report.analysis.groups import (
 from byrote.report.analysis.membership import membership_content, membership_drawings, separation_cells, separation_rows
 from byrote.report.analysis.passages import passage_cells, passage_drawings, passage_rows, passages_found
 from byrote.report.analysis.policies import policy_cells, policy_drawings, policy_rows
-from byrote.report.analysis.rates import Criterion, hits_of, split_rows
 from byrote.report.analysis.records import nearly_cells, nearly_rows
 from byrote.report.analysis.risk import risk_cells, risk_drawings, risk_rows
 from byrote.report.analysis.series import (
@@ -57,12 +56,9 @@ from byrote.report.view import (
     with_threshold,
 )
 from byrote.report.words import listed
-from byrote.stats.curves import query_grid
 from byrote.stats.population import Floats, Population, character_maxima
 from byrote.types import Split
 
-POINTS_PER_DECADE = 30
-"""So close together that a curve looks like one."""
 BOOKS_DRAWN = 3
 SHORT_DOCUMENT = 4_000
 """Characters below which documents are drawn end to end; the page reads them together by the same rule."""
@@ -84,10 +80,10 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
     population, threshold = view.population, view.threshold
     # Of a run that has only controls, these are drawn.
     targets = population if population.is_control.all() else population.select(~population.is_control)
-    yield figures.rates_by_edits(view.rates, threshold=threshold)
+    yield figures.rates_by_edits([view])
     if population.mass_upper is not None:
         yield figures.verdicts_by_edits(view.rates, threshold=threshold)
-    yield _query_drawing(view, targets)
+    yield queries.query_drawing(view, targets)
     if targets.mass_lower is not None:
         budget = targets.edit_budget
         verbatim, mass, is_impossible = targets.verbatim(), targets.mass(budget), targets.is_impossible()
@@ -107,21 +103,6 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
         yield figures.token_ranks(
             ranks, kept=top_k if isinstance(top_k, int) else None, window_id=population.window_id[row]
         )
-
-
-def _query_drawing(view: RunView, targets: Population) -> Drawing:
-    grid = query_grid(queries.LARGEST_QUERIES, per_decade=POINTS_PER_DECADE)
-    controls = view.population.select(split_rows(view.population, Split.CONTROL))
-    has_control = len(controls) and not view.population.is_control.all()
-    greedy = hits_of(targets, Criterion.GREEDY, edits=0, threshold=1.0)
-    floor = queries.searched_down_to(targets, view.threshold)
-    return figures.query_curves(
-        queries.curves_of(targets, queries=grid),
-        control=queries.curves_of(controls, queries=grid) if has_control else (),
-        greedy_rate=None if greedy is None else float(greedy.mean()),
-        searched_down_to=floor,
-        dashed="" if floor is None else queries.cut_short_words(targets, view.threshold),
-    )
 
 
 def sweep_drawings(view: RunView) -> Iterator[Drawing]:

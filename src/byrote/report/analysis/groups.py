@@ -1,6 +1,6 @@
 """Rates by group of windows: the kind and the tags of records, and the number of copies in training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from byrote.report.analysis.queries import dashed_words, query_lines, query_panels
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.content import Cells, Drawing
-from byrote.report.figures.overlays import Setting, overlay
-from byrote.report.figures.scan import rate_by_copies
+from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
 from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, house_style, legend_above, new_figure, percent_axis
 from byrote.report.view import RunView
 from byrote.report.words import integer, plural, share_words
@@ -202,6 +201,18 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
         percent_axis(axes, "x")
         legend_above(axes)
     return figure
+
+
+def rate_by_copies(series: Mapping[str, Sequence[tuple[int, Rate]]]) -> Figure:
+    """Rates against the number of copies in training, on a scale that holds 0 and doubles with every step; `series`
+    holds (copies, rate) by ascending copies, for each label."""
+    every = sorted({copies for points in series.values() for copies, _ in points})
+    place = {copies: float(np.log2(copies) + 1) if copies else 0.0 for copies in every}
+    lines = [
+        Line(label, tuple(Point.of(place[copies], rate) for copies, rate in points)) for label, points in series.items()
+    ]
+    setting = Setting("copies in training (log scale)", tuple((place[copies], str(copies)) for copies in every))
+    return overlay([Panel("", "windows extractable", tuple(lines))], setting)
 
 
 def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:

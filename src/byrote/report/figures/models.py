@@ -15,11 +15,18 @@ from byrote.report.analysis.comparison import (
     shared_windows,
 )
 from byrote.report.analysis.queries import SHOWN_PROBABILITY, dashed_words, query_lines, query_panels
-from byrote.report.analysis.rates import Criterion, split_rows
+from byrote.report.analysis.rates import split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures import style
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.figures.scan import NOTHING, draw_violins, extractable_shares, gain_curves
+from byrote.report.figures.scan import (
+    NOTHING,
+    draw_violins,
+    extractable_shares,
+    gain_curves,
+    rates_by_edits,
+    side_label,
+)
 from byrote.report.view import RunView
 from byrote.stats.population import Floats, recovery
 from byrote.types import Split
@@ -29,7 +36,7 @@ MOST_COMBINATIONS = 16
 
 def comparison_drawings(views: Sequence[RunView], comparison: RunComparison) -> list[Drawing]:
     """All figures of several runs; differences and shared windows only of runs over the same windows."""
-    drawings = [_rates(views), *_masses(views), _queries(views), *_beam_widths(views)]
+    drawings = [rates_by_edits(views), *_masses(views), _queries(views), *_beam_widths(views)]
     if comparison.aligned is None:
         return drawings
     threshold = views[0].threshold
@@ -38,32 +45,6 @@ def comparison_drawings(views: Sequence[RunView], comparison: RunComparison) -> 
     rows = [row for row in every if row.quantity != "near" or row.edits == largest]
     shared = shared_windows(comparison, threshold)
     return [*drawings, difference_forest(rows), windows_by_models(comparison.labels, shared)]
-
-
-def _model_line(view: RunView, split: Split, points: Sequence[Point]) -> Line:
-    is_control = split is Split.CONTROL
-    return Line(f"{view.label}, control" if is_control else view.label, tuple(points), is_control)
-
-
-def _panel(title: str, value_name: str, lines: Sequence[Line]) -> Panel:
-    """Controls last, so that a model has the same colour in every figure, with controls or without."""
-    return Panel(title, value_name, tuple(sorted(lines, key=lambda line: line.is_control)))
-
-
-def _rates(views: Sequence[RunView]) -> Drawing:
-    lines: dict[Criterion, list[Line]] = {Criterion.NEAR: [], Criterion.GREEDY: []}
-    for view in views:
-        for criterion, own in lines.items():
-            for split in Split:
-                found = [entry for entry in view.rates if (entry.criterion, entry.split) == (criterion, split)]
-                if found:
-                    points = [Point.of(float(entry.edits or 0), entry.rate) for entry in found]
-                    own.append(_model_line(view, split, points))
-    panels = [_panel("near-verbatim, mass ≥ τ", "windows", lines[Criterion.NEAR])]
-    if lines[Criterion.GREEDY]:
-        panels.append(_panel("the greedy answer", "windows", lines[Criterion.GREEDY]))
-    caption = "Share of windows by number of edits allowed, model over model, with 95 % intervals; controls in grey."
-    return Drawing("rates-by-model", caption, overlay(panels, Setting("edits allowed, ε")), "near", is_wide=True)
 
 
 def _masses(views: Sequence[RunView]) -> Iterator[Drawing]:
@@ -117,7 +98,7 @@ def _queries(views: Sequence[RunView]) -> Drawing:
     """Share of windows against the number of queries at one success probability, a line a model, a panel a mass."""
     lines = [
         query_lines(
-            f"{view.label}, control" if split is Split.CONTROL else view.label,
+            side_label(views, view, split),
             view.population.select(split_rows(view.population, split)),
             view.threshold,
             is_control=split is Split.CONTROL,
@@ -151,35 +132,21 @@ def _beam_widths(views: Sequence[RunView]) -> Iterator[Drawing]:
         yield beam_width_sweep(swept)
 
 
-@style.house_style()
 def beam_width_sweep(series: Mapping[str, Sequence[tuple[int, float, float]]]) -> Drawing:
-    """Recovery and cost against beam width, side by side, on a doubling scale.
-
-    `series` holds (beam width, share recovered, token evaluations per window) for each search variant.
-    """
-    figure = Figure(figsize=(7.4, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharex=True)
-    for index, (label, points) in enumerate(series.items()):
-        widths, recovered, evaluations = zip(*points, strict=True)
-        look = {
-            "color": style.SERIES[index % len(style.SERIES)],
-            "marker": style.MARKERS[index % len(style.MARKERS)],
-            "label": label,
-        }
-        left.plot(widths, recovered, **look)
-        right.plot(widths, evaluations, **look)
-    left.axhline(1, color="#9a9da5", linewidth=0.9, linestyle="--")
-    left.set_ylabel("recovered, relative to teacher forcing")
-    style.percent_axis(left)
-    right.set_ylabel("token evaluations per window")
-    style.log_axis(right, "y")
-    every_width = sorted({width for points in series.values() for width, _, _ in points})
-    for axes in (left, right):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(every_width, [str(width) for width in every_width])
-        axes.set_xlabel("beam width, B")
-    left.legend(loc="best")
-    caption = "How many verbatim-extractable windows the search finds by itself, and its cost, by beam width."
+    """Recovery and cost against beam width; `series` holds (beam width, share recovered, token evaluations per window)
+    for each search variant."""
+    recovered = tuple(Line(name, tuple(Point(one[0], one[1]) for one in own)) for name, own in series.items())
+    costs = tuple(Line(name, tuple(Point(one[0], one[2]) for one in own)) for name, own in series.items())
+    widths = sorted({one[0] for own in series.values() for one in own})
+    panels = [
+        Panel("", "recovered, relative to teacher forcing", recovered),
+        Panel("", "token evaluations per window", costs, is_share=False),
+    ]
+    figure = overlay(panels, Setting("beam width, B", tuple((width, str(width)) for width in widths), is_log=True))
+    caption = (
+        "How many verbatim-extractable windows the search finds by itself, and its cost, by beam width "
+        f"({'; '.join(series)})."
+    )
     return Drawing("beam-widths", caption, figure, "recovery", is_wide=True)
 
 

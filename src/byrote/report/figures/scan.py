@@ -1,6 +1,6 @@
-"""Figures of one scan: rates, (n, p) curves, token ranks, masses and their shells, and where in a text they lie."""
+"""Figures of a scan: rates by ε, token ranks, masses and their shells, and where in a text they lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from byrote.report.analysis.queries import most_queries
 from byrote.report.analysis.rates import Criterion, CriterionRate
 from byrote.report.content import Drawing
 from byrote.report.figures import style
-from byrote.stats.curves import MassKind, RateCurve, RateCurves
-from byrote.stats.intervals import Rate
+from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
+from byrote.report.view import RunView
 from byrote.stats.population import (
     Category,
     Flags,
@@ -28,35 +27,11 @@ from byrote.stats.population import (
 )
 from byrote.types import Split
 
-RATE_LOOKS = {
-    (Criterion.NEAR, Split.TARGET): {"color": style.VERMILLION, "marker": "o", "linestyle": "-"},
-    (Criterion.GREEDY, Split.TARGET): {
-        "color": style.INK,
-        "marker": "o",
-        "linestyle": "--",
-        "markerfacecolor": "white",
-    },
-    (Criterion.NEAR, Split.CONTROL): {"color": style.SOFT, "marker": "s", "linestyle": "-"},
-    (Criterion.GREEDY, Split.CONTROL): {
-        "color": style.SOFT,
-        "marker": "s",
-        "linestyle": ":",
-        "markerfacecolor": "white",
-    },
-}
-CRITERION_NAMES = {Criterion.NEAR: "near-verbatim", Criterion.GREEDY: "greedy"}
-DODGE = 0.07
 VERDICT_COLOURS = {
     Split.TARGET: {"extractable": style.VERMILLION, "neither": "#e3ded2", "ruled out": style.BLUE},
     Split.CONTROL: {"extractable": style.INK, "neither": "#ecebe8", "ruled out": "#b4b6bb"},
 }
 """From the bottom of a bar to its top; the control is grey."""
-SHADES = (0.35, 0.55, 0.78, 1.0)
-"""Opacity per success probability: the harder to satisfy, the darker."""
-KIND_LOOKS = {
-    MassKind.EXACT: (style.BLUE, "verbatim"),
-    MassKind.LOWER_BOUND: (style.VERMILLION, "near-verbatim, at least"),
-}
 CATEGORY_LOOKS = {
     Category.VERBATIM: (style.BLUE, "o", "word for word"),
     Category.UNLOCKED: (style.ORANGE, "^", "only nearly"),
@@ -73,27 +48,31 @@ HEAT_COLUMNS = 1200
 HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": style.UNMEASURED, "hatch": "//////", "linewidth": 0}
 
 
-@style.house_style()
-def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Drawing:
-    """Share of windows that meet each criterion against ε, one line per criterion and split, with 95 % whiskers."""
-    figure, axes = style.new_figure()
-    caption = "Share of windows by number of edits allowed, with 95 % intervals; target beside control."
-    drawing = Drawing("rates-by-edits", caption, figure, "near")
-    for index, ((criterion, split), look) in enumerate(RATE_LOOKS.items()):
-        found = [entry for entry in rates if (entry.criterion, entry.split) == (criterion, split)]
-        if found:
-            positions = np.array([entry.edits or 0 for entry in found]) + (index - 1.5) * DODGE
-            label = f"{CRITERION_NAMES[criterion]}, {split.value}"
-            _draw_rates(axes, positions, [entry.rate for entry in found], label=label, **look)
-    if not axes.lines:
-        style.say_empty(axes, "No rate depends on ε in this run.")
-        return drawing
-    axes.set(xlabel="edits allowed, ε", ylabel=f"windows (near-verbatim: mass ≥ {threshold:g})", ylim=(0, None))
-    axes.set_xticks(range(max(entry.edits or 0 for entry in rates) + 1))
-    axes.margins(y=0.08)
-    style.percent_axis(axes)
-    style.legend_above(axes)
-    return drawing
+def rates_by_edits(views: Sequence[RunView]) -> Drawing:
+    """Share of windows that are near-verbatim, and whose greedy answer is near, against ε: a line a side, of several
+    runs a line a run and side."""
+    panels: list[Panel] = []
+    titles = {Criterion.NEAR: f"near-verbatim, mass ≥ {views[0].threshold:g}", Criterion.GREEDY: "the greedy answer"}
+    for criterion, title in titles.items():
+        lines = []
+        for split in Split:  # controls last, so that a model has the same colour in every figure
+            for view in views:
+                own = [entry for entry in view.rates if (entry.criterion, entry.split) == (criterion, split)]
+                if own:
+                    points = tuple(Point.of(float(entry.edits or 0), entry.rate) for entry in own)
+                    lines.append(Line(side_label(views, view, split), points, split is Split.CONTROL))
+        if lines or not panels:
+            panels.append(Panel(title, "windows", tuple(lines)))
+    caption = "Share of windows by number of edits allowed, with 95 % intervals; controls in grey."
+    name = "rates-by-edits" if len(views) == 1 else "rates-by-model"
+    return Drawing(name, caption, overlay(panels, Setting("edits allowed, ε")), "near", is_wide=len(panels) > 1)
+
+
+def side_label(views: Sequence[RunView], view: RunView, split: Split) -> str:
+    """Of several runs the run's own label for its targets."""
+    if len(views) == 1:
+        return split.value
+    return f"{view.label}, control" if split is Split.CONTROL else view.label
 
 
 @style.house_style()
@@ -121,97 +100,6 @@ def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Dr
     style.percent_axis(axes)
     style.legend_above(axes, columns=len(splits))
     return drawing
-
-
-@style.house_style()
-def rate_by_copies(series: Mapping[str, Sequence[tuple[int, Rate]]]) -> Figure:
-    """Rates against the number of copies in training, on a scale that holds 0 and doubles with every step.
-
-    `series` holds (copies, rate) by ascending copies, for each label.
-    """
-    figure, axes = style.new_figure()
-    every = sorted({copies for points in series.values() for copies, _ in points})
-    place = {copies: float(np.log2(copies) + 1) if copies else 0.0 for copies in every}
-    for index, (label, points) in enumerate(series.items()):
-        # Beside each other, so that no interval hides another.
-        positions = np.array([place[copies] for copies, _ in points]) + 0.06 * (index - (len(series) - 1) / 2)
-        look = {"color": style.SERIES[index % len(style.SERIES)], "marker": style.MARKERS[index % len(style.MARKERS)]}
-        _draw_rates(axes, positions, [rate for _, rate in points], label=label, **look)
-    axes.set_xticks([place[copies] for copies in every], [str(copies) for copies in every])
-    axes.set(xlabel="copies in training (log scale)", ylabel="windows extractable", ylim=(-0.02, 1.02))
-    style.percent_axis(axes)
-    style.legend_above(axes)
-    return figure
-
-
-def _draw_rates(axes: Axes, positions: Floats, rates: Sequence[Rate], *, color: str, **look: Any) -> None:
-    """A line through the rates; a whisker wherever the interval is defined."""
-    axes.plot(positions, [rate.value for rate in rates], color=color, **look)
-    defined = [(place, rate.interval) for place, rate in zip(positions, rates, strict=True) if rate.interval.is_defined]
-    lows, highs = [interval.low for _, interval in defined], [interval.high for _, interval in defined]
-    axes.vlines([place for place, _ in defined], lows, highs, color=color, alpha=0.45, linewidth=1.6)
-
-
-@style.house_style()
-def query_curves(
-    curves: Sequence[RateCurves],
-    *,
-    greedy_rate: float | None,
-    control: Sequence[RateCurves] = (),
-    searched_down_to: float | None = None,
-    dashed: str = "",
-) -> Drawing:
-    """Rate against the number of queries, a panel per kind of mass, a line per success probability.
-
-    Greedy, the control (at the middle probability) and the limit of all n stand beside them. Lower bounds that were
-    not searched out below a mass of `searched_down_to` are dashed where smaller masses count; `dashed` is the reason
-    in words.
-    """
-    shown = [group for group in curves if group.windows]
-    figure = Figure(figsize=(style.WIDE, 3.5), layout="constrained")
-    caption = "Share of target windows that come out at least once with probability p within n queries."
-    if searched_down_to is not None:
-        caption += f" Dashed: {dashed}."
-    drawing = Drawing("queries", caption, figure, "queries", is_wide=True)
-    if not shown:
-        style.say_empty(figure.add_subplot(), "There are no windows.")
-        return drawing
-    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    control_of = {group.mass_kind: group for group in control if group.windows}
-    legend: dict[str, Any] = {}
-    for axes, group in zip(panels, shown, strict=True):
-        floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
-        _draw_queries(axes, group, control_of.get(group.mass_kind), floor, greedy_rate)
-        handles, labels = axes.get_legend_handles_labels()
-        legend |= dict(zip(labels, handles, strict=True))
-    panels[0].set(ylabel="windows extracted with probability p", ylim=(0, None))
-    style.percent_axis(panels[0])
-    figure.legend(list(legend.values()), list(legend), loc="outside right upper", borderaxespad=0.2)
-    return drawing
-
-
-def _draw_queries(
-    axes: Axes, group: RateCurves, control: RateCurves | None, floor: float | None, greedy_rate: float | None
-) -> None:
-    def draw(curve: RateCurve, **look: Any) -> None:
-        values = [rate.value for rate in curve.rates]
-        style.dashed_beyond(axes, most_queries(floor, curve.p), np.array(curve.queries), values, **look)
-
-    colour, title = KIND_LOOKS[group.mass_kind]
-    for index, curve in enumerate(group.curves):
-        draw(curve, label=f"p = {curve.p:g}", color=colour, alpha=SHADES[index % len(SHADES)], linewidth=1.8)
-    axes.axhline(group.worst_case.value, color=colour, linewidth=0.9, linestyle=":", label="any n")
-    if control is not None:
-        middle = control.curves[min(1, len(control.curves) - 1)]
-        draw(middle, label=f"control, p = {middle.p:g}", color=style.SOFT, linewidth=1.4)
-    if greedy_rate is not None:
-        axes.axhline(greedy_rate, color=style.INK, linewidth=1, linestyle="-.", label="greedy, one query")
-    if floor is not None:
-        axes.plot([], [], color=colour, linestyle="--", label="stopped windows by p_z alone")
-    style.log_axis(axes, "x")
-    axes.margins(x=0.01)
-    axes.set_xlabel("queries, n")
-    axes.set_title(title, color=colour)
 
 
 @style.house_style()

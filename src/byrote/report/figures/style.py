@@ -119,7 +119,7 @@ def drawn_rows(figure: Figure) -> list[dict[str, Any]]:
     and no lines across a whole panel."""
     rows: list[dict[str, Any]] = []
     for number, axes in enumerate(figure.axes, 1):
-        panel = axes.get_title() or axes.get_ylabel() or str(number)
+        panel = axes.get_title("left") or axes.get_ylabel() or str(number)
         bars = {patch: container.get_label() for container in axes.containers for patch in container}
 
         def add(series: object, panel: str = panel, **numbers: float) -> None:
