@@ -1,5 +1,6 @@
 """Figures are checked for what they draw: points, limits, labels, legends. Never for pixels."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -35,6 +36,7 @@ from byrote.report.figures.style import (
     VERMILLION,
     decade,
     drawn_rows,
+    house_style,
     save_bytes,
 )
 from byrote.report.view import RunView
@@ -44,6 +46,14 @@ from byrote.stats.curves import MassKind, rate_curves
 from byrote.stats.intervals import Rate, RateMethod, exact_interval
 from byrote.stats.roc import roc_curve
 from byrote.types import Split
+
+
+@pytest.fixture(autouse=True)
+def in_house_style() -> Iterator[None]:
+    """As pages draw them."""
+    with house_style():
+        yield
+
 
 MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.2, 0.2, 0.2]])
 

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 
 from byrote import __version__
 from byrote.errors import StorageError
-from byrote.report.content import Cells, Content, Link, Reader, Rows, Written
-from byrote.report.figures.style import drawn_rows, save_bytes
+from byrote.report.content import Cells, Content, Drawing, Link, Reader, Rows, Written
+from byrote.report.figures.style import drawn_rows, house_style, save_bytes
 from byrote.report.words import THIN_SPACE, listed
 from byrote.store.export import inert_text
 from byrote.store.files import atomic_file, make_folder, note_written
@@ -68,7 +68,7 @@ class PagePart:
 
     content: Content
     reader: Reader | None
-    figures: tuple[PageFigure, ...]
+    figures: Sequence[PageFigure]
     folder: str
 
     @property
@@ -100,7 +100,7 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
             others += [own.page, *own.others]
             link = Link("The whole report, with its texts", f"{content.kind}/index.html")
             content = replace(content, reader=None, data=None, draw=lambda: (), links=(*content.links, link))
-        figures, drawn = _figures(content, out / folder)
+        figures, drawn = draw_figures(content.draw, out / folder)
         reader = None if content.reader is None else content.reader()
         files |= drawn | _tables(content, out / folder)
         if reader is not None:
@@ -144,17 +144,19 @@ def page_script() -> str:
     return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
 
 
-def _figures(content: Content, folder: Path) -> tuple[tuple[PageFigure, ...], dict[Path, bytes]]:
-    shown, files = [], {}
-    for drawing in content.draw():
-        vector = save_bytes(drawing.figure, "svg")
-        files[folder / "figures" / f"{drawing.name}.svg"] = vector
-        for kind in ("png", "pdf"):
-            files[folder / "figures" / f"{drawing.name}.{kind}"] = save_bytes(drawing.figure, kind)
+@house_style()
+def draw_figures(draw: Callable[[], Iterable[Drawing]], folder: Path) -> tuple[list[PageFigure], dict[Path, bytes]]:
+    """The figures, and their files inside `folder`: SVG, PNG, PDF, and the numbers as CSV."""
+    shown: list[PageFigure] = []
+    files: dict[Path, bytes] = {}
+    for drawing in draw():
+        file = folder / "figures" / drawing.name
+        drawn = {kind: save_bytes(drawing.figure, kind) for kind in ("svg", "png", "pdf")}
         if rows := drawn_rows(drawing.figure):
-            files[folder / "figures" / f"{drawing.name}.csv"] = _csv_of(rows)
-        shown.append(PageFigure(drawing.name, drawing.caption, vector, drawing.anchor, drawing.is_wide))
-    return tuple(shown), files
+            drawn["csv"] = _csv_of(rows)
+        files |= {file.with_name(f"{file.name}.{kind}"): content for kind, content in drawn.items()}
+        shown.append(PageFigure(drawing.name, drawing.caption, drawn["svg"], drawing.anchor, drawing.is_wide))
+    return shown, files
 
 
 def _tables(content: Content, folder: Path) -> dict[Path, bytes]:

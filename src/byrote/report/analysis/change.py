@@ -434,7 +434,6 @@ FATES = {
 }
 
 
-@style.house_style()
 def _masses(change: ScanChange) -> Drawing:
     """Every target window by its certified mass before and after."""
     figure, axes = style.new_figure(height=4.6)
@@ -464,7 +463,6 @@ def _masses(change: ScanChange) -> Drawing:
     return Drawing("change", caption, figure, "near")
 
 
-@style.house_style()
 def _verdicts(change: ScanChange) -> Drawing:
     """A bar for every run and split: windows certified, neither, and ruled out."""
     bars = [

@@ -11,7 +11,7 @@ from byrote.report.analysis.queries import dashed_words, query_lines, query_pane
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, house_style, legend_above, new_figure, percent_axis
+from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, legend_above, new_figure, percent_axis
 from byrote.report.view import RunView
 from byrote.report.words import integer, plural, share_words
 from byrote.stats.intervals import Rate
@@ -178,28 +178,27 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
         sizes[entry.group] = max(sizes.get(entry.group, 0), entry.rate.n)
     groups = sorted(sizes, key=lambda group: (-sizes[group], group))[:MOST_GROUPS]
     figure, axes = new_figure(WIDE, 1.4 + LINE_INCHES * len(groups))
-    with house_style():
-        marks = list(dict.fromkeys((entry.criterion, entry.split) for entry in entries))
-        for number, (criterion, split) in enumerate(marks):
-            own = {entry.group: entry.rate for entry in entries if (entry.criterion, entry.split) == (criterion, split)}
-            shift = (number - (len(marks) - 1) / 2) * 0.7 / len(marks)
-            places = [place + shift for place, group in enumerate(groups) if group in own]
-            rates = [own[group] for group in groups if group in own]
-            colour, label = COLOURS[criterion], f"{NAMES[criterion]}, {split.value}"
-            face = colour if split is Split.TARGET else "white"
-            values = [rate.value for rate in rates]
-            axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
-            for place, rate in zip(places, rates, strict=True):
-                if rate.interval.is_defined:
-                    axes.hlines(place, rate.interval.low, rate.interval.high, color=colour, alpha=0.45, linewidth=1.6)
-        axes.set_yticks(range(len(groups)), [f"{group} ({sizes[group]})" for group in groups])
-        axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlim(-0.02, 1.02)
-        axes.grid(visible=True, axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel("records extractable")
-        percent_axis(axes, "x")
-        legend_above(axes)
+    marks = list(dict.fromkeys((entry.criterion, entry.split) for entry in entries))
+    for number, (criterion, split) in enumerate(marks):
+        own = {entry.group: entry.rate for entry in entries if (entry.criterion, entry.split) == (criterion, split)}
+        shift = (number - (len(marks) - 1) / 2) * 0.7 / len(marks)
+        places = [place + shift for place, group in enumerate(groups) if group in own]
+        rates = [own[group] for group in groups if group in own]
+        colour, label = COLOURS[criterion], f"{NAMES[criterion]}, {split.value}"
+        face = colour if split is Split.TARGET else "white"
+        values = [rate.value for rate in rates]
+        axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
+        for place, rate in zip(places, rates, strict=True):
+            if rate.interval.is_defined:
+                axes.hlines(place, rate.interval.low, rate.interval.high, color=colour, alpha=0.45, linewidth=1.6)
+    axes.set_yticks(range(len(groups)), [f"{group} ({sizes[group]})" for group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlim(-0.02, 1.02)
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("records extractable")
+    percent_axis(axes, "x")
+    legend_above(axes)
     return figure
 
 

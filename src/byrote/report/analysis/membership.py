@@ -140,24 +140,23 @@ def roc_curves(entries: Sequence[ScoreSeparation], *, title: str = "") -> Figure
     """One line per score, from the least rate that the controls can show; dashed is what chance gives."""
     figure, axes = style.new_figure(height=4.2)
     least = 1 / max(entry.controls for entry in entries)
-    with style.house_style():
-        for entry, colour in zip(entries, COLOURS, strict=False):
-            # Without a false positive a curve lies left of a logarithmic axis: it enters at its edge.
-            false, true = drawn_curve(entry.curve, least / 2)
-            axes.plot(false, true, color=colour, label=f"{NAMES[entry.score]}, AUC {entry.area.auc:.3f}", linewidth=1.6)
-        diagonal = np.geomspace(least / 2, 1.0, 50)
-        axes.plot(diagonal, diagonal, "--", color=style.SOFT, linewidth=1, label="chance")
-        for rate in FALSE_POSITIVE_RATES:
-            if rate >= least / 2:
-                axes.axvline(rate, color=style.SOFT, linewidth=0.8, linestyle=":")
-        style.log_axis(axes, "x")
-        style.percent_axis(axes)
-        axes.set_xlim(least / 2, 1.0)
-        axes.set_ylim(-0.01, 1.02)
-        axes.set_xlabel("share of control windows above the threshold")
-        axes.set_ylabel("share of target windows above it")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
-        style.legend_above(axes)
+    for entry, colour in zip(entries, COLOURS, strict=False):
+        # Without a false positive a curve lies left of a logarithmic axis: it enters at its edge.
+        false, true = drawn_curve(entry.curve, least / 2)
+        axes.plot(false, true, color=colour, label=f"{NAMES[entry.score]}, AUC {entry.area.auc:.3f}", linewidth=1.6)
+    diagonal = np.geomspace(least / 2, 1.0, 50)
+    axes.plot(diagonal, diagonal, "--", color=style.SOFT, linewidth=1, label="chance")
+    for rate in FALSE_POSITIVE_RATES:
+        if rate >= least / 2:
+            axes.axvline(rate, color=style.SOFT, linewidth=0.8, linestyle=":")
+    style.log_axis(axes, "x")
+    style.percent_axis(axes)
+    axes.set_xlim(least / 2, 1.0)
+    axes.set_ylim(-0.01, 1.02)
+    axes.set_xlabel("share of control windows above the threshold")
+    axes.set_ylabel("share of target windows above it")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    style.legend_above(axes)
     return figure
 
 

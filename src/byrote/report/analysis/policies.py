@@ -133,7 +133,6 @@ def policy_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
     ]
 
 
-@style.house_style()
 def policy_drawings(view: RunView) -> list[Drawing]:
     """A line a setting, most extractable first: exact rate, certified near rate, and what is not ruled out."""
     rates = setting_rates(view)

@@ -41,8 +41,10 @@ def curves_of(
 
 
 def _line(label: str, curve: RateCurve, floor: float | None, *, is_control: bool = False) -> Line:
-    """Dashed from where masses below `floor` count, for which not every window was searched."""
-    points = tuple(Point.of(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
+    """Dashed from where masses below `floor` count, for which not every window was searched. With intervals at the
+    probability that all figures show."""
+    make = Point.of if curve.p == SHOWN_PROBABILITY else lambda n, rate: Point(n, rate.value)
+    points = tuple(make(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
     return Line(label, points, is_control, most_queries(floor, curve.p))
 
 
@@ -89,7 +91,8 @@ def query_drawing(view: RunView, targets: Population) -> Drawing:
         )
         for one in curves_of(targets, queries=grid)
     ]
-    caption = "Share of target windows that come out at least once with probability p within n queries."
+    caption = "Share of target windows that come out at least once with probability p within n queries, "
+    caption += f"with 95 % intervals at p = {SHOWN_PROBABILITY:g}."
     if searched_down_to(targets, view.threshold) is not None:
         caption += f" Dashed: {cut_short_words(targets, view.threshold)}."
     return Drawing("queries", caption, overlay(panels, Setting("queries, n", is_log=True)), "queries", is_wide=True)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from byrote.errors import ConfigError
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures.overlays import shortened
-from byrote.report.figures.style import SERIES, SOFT, WIDE, house_style, log_axis, percent_axis
+from byrote.report.figures.style import SERIES, SOFT, WIDE, log_axis, percent_axis
 from byrote.report.view import RunView, ViewedDocument, selection_words
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.answers import mean_mass_at_most
@@ -258,27 +258,26 @@ def _characters(value: float) -> str:
 def risk_by_queries(documents: Sequence[Sequence[Risk]]) -> Figure:
     """Left the chance of a leak, right the share of characters: full lines are certified lower ends, dashed ones upper
     limits at 95 % confidence."""
-    with house_style():
-        figure = Figure(figsize=(WIDE, 3.9), layout="constrained")
-        leaks, characters = figure.subplots(1, 2)
-        for index, risks in enumerate(documents[:DOCUMENTS_DRAWN]):
-            colour, label = SERIES[index % len(SERIES)], risks[0].document.name
-            queries = [risk.queries for risk in risks]
-            for axes, low, limit in (
-                (leaks, [risk.leak_low for risk in risks], [risk.leak_limit for risk in risks]),
-                (characters, [risk.share_low for risk in risks], [risk.share_limit for risk in risks]),
-            ):
-                axes.plot(queries, low, color=colour, label=shortened(label, WIDE / 3))
-                axes.plot(queries, limit, color=colour, linestyle="--", linewidth=1)
-        for axes, name in ((leaks, "Chance that some passage leaks"), (characters, "Characters recovered, on average")):
-            log_axis(axes, "x")
-            percent_axis(axes)
-            axes.set_ylim(-0.02, 1.02)
-            axes.set_xlabel("queries to random windows, n")
-            axes.set_title(name)
-        leaks.plot([], [], color=SOFT, label="at least, certified")
-        leaks.plot([], [], color=SOFT, linestyle="--", linewidth=1, label="at most, 95 % confidence")
-        figure.legend(*leaks.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    figure = Figure(figsize=(WIDE, 3.9), layout="constrained")
+    leaks, characters = figure.subplots(1, 2)
+    for index, risks in enumerate(documents[:DOCUMENTS_DRAWN]):
+        colour, label = SERIES[index % len(SERIES)], risks[0].document.name
+        queries = [risk.queries for risk in risks]
+        for axes, low, limit in (
+            (leaks, [risk.leak_low for risk in risks], [risk.leak_limit for risk in risks]),
+            (characters, [risk.share_low for risk in risks], [risk.share_limit for risk in risks]),
+        ):
+            axes.plot(queries, low, color=colour, label=shortened(label, WIDE / 3))
+            axes.plot(queries, limit, color=colour, linestyle="--", linewidth=1)
+    for axes, name in ((leaks, "Chance that some passage leaks"), (characters, "Characters recovered, on average")):
+        log_axis(axes, "x")
+        percent_axis(axes)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xlabel("queries to random windows, n")
+        axes.set_title(name)
+    leaks.plot([], [], color=SOFT, label="at least, certified")
+    leaks.plot([], [], color=SOFT, linestyle="--", linewidth=1, label="at most, 95 % confidence")
+    figure.legend(*leaks.get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
 
 

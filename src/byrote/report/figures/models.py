@@ -77,7 +77,6 @@ def _masses(views: Sequence[RunView]) -> Iterator[Drawing]:
     yield replace(gain_curves(gains, threshold=threshold), name="mass-gain-by-model", caption=caption)
 
 
-@style.house_style()
 def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: float) -> Drawing:
     """The verbatim share p_z / p_{z,ε} of extractable windows, one violin per model; `series`: (label, mass_lower)."""
     figure, axes = style.new_figure()
@@ -150,7 +149,6 @@ def beam_width_sweep(series: Mapping[str, Sequence[tuple[int, float, float]]]) -
     return Drawing("beam-widths", caption, figure, "recovery", is_wide=True)
 
 
-@style.house_style()
 def difference_forest(rows: Sequence[Paired]) -> Drawing:
     """Paired differences in percentage points with 95 % intervals, a line a pair and quantity; 0 is no difference."""
     figure, axes = style.new_figure(style.WIDE, 1.1 + 0.26 * max(1, len(rows)))
@@ -177,7 +175,6 @@ def difference_forest(rows: Sequence[Paired]) -> Drawing:
     return drawing
 
 
-@style.house_style()
 def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindows]) -> Drawing:
     """A bar for each combination of models that windows are extractable from, with dots below that name it."""
     figure = Figure(figsize=(style.WIDE, 2.5 + 0.28 * len(labels)), layout="constrained")

@@ -74,7 +74,6 @@ class Setting(NamedTuple):
     """False where places have no order (texts, policies): a line from one to the next would show a false course."""
 
 
-@style.house_style()
 def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     """The panels, three in a row, with one legend under them: a line has the same colour and mark in all."""
     names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))

@@ -75,7 +75,6 @@ def side_label(views: Sequence[RunView], view: RunView, split: Split) -> str:
     return f"{view.label}, control" if split is Split.CONTROL else view.label
 
 
-@style.house_style()
 def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Drawing:
     """A bar per ε and split: windows whose lower bound reaches τ, whose upper bound stays below it, and the rest."""
     figure, axes = style.new_figure()
@@ -102,7 +101,6 @@ def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Dr
     return drawing
 
 
-@style.house_style()
 def token_ranks(ranks: Sequence[int], *, kept: int | None, window_id: str) -> Drawing:
     """The place (1 = first choice) of each target token of one window, log scale; those cut off by top-k are marked."""
     figure, axes = style.new_figure(style.WIDE, 2.4)
@@ -131,7 +129,6 @@ def token_ranks(ranks: Sequence[int], *, kept: int | None, window_id: str) -> Dr
     return Drawing("ranks", caption, figure, "rank", is_wide=True)
 
 
-@style.house_style()
 def mass_scatter(p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int) -> Drawing:
     """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
     figure, axes = style.new_figure()
@@ -170,7 +167,6 @@ def mass_scatter(p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, thre
     return Drawing("mass", caption, figure, "category-unlocked")
 
 
-@style.house_style()
 def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: float) -> Drawing:
     """Share of windows whose mass gain Δ is at least x: all windows (dashed) and the extractable ones (solid).
 
@@ -205,7 +201,6 @@ def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: floa
     return Drawing("mass-gain", caption, figure, "gain")
 
 
-@style.house_style()
 def shell_heat_map(mass_lower: Floats, *, threshold: float) -> Drawing:
     """One row per extractable window, sorted by verbatim share; one column per shell; colour is the share.
 
@@ -232,7 +227,6 @@ def shell_heat_map(mass_lower: Floats, *, threshold: float) -> Drawing:
     return drawing
 
 
-@style.house_style()
 def shell_violins(mass_lower: Floats, *, threshold: float) -> Drawing:
     """The distribution of each shell's share over the extractable windows, with quartiles and median."""
     figure, axes = style.new_figure()
@@ -274,7 +268,6 @@ def draw_violins(axes: Axes, columns: Sequence[Floats], colours: Sequence[str]) 
     style.percent_axis(axes)
 
 
-@style.house_style()
 def book_heat_map(rows: Sequence[tuple[str, Floats]], *, threshold: float, title: str, file: str) -> Drawing:
     """Strips under each other on one log colour scale from τ to 1; white below τ, hatched where nothing is known.
 

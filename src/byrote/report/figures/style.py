@@ -84,7 +84,7 @@ RC: Any = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures made or saved inside have the house look; also a decorator: `@house_style()`."""
+    """Figures made or saved inside have the house look. Pages draw all of theirs inside."""
     installed = set(font_manager.get_font_names())
     # The first preferred family that is installed, then the one matplotlib ships for the signs the first lacks.
     families = [*[name for name in PREFERRED_FONTS if name in installed][:1], "DejaVu Sans"]
@@ -94,9 +94,8 @@ def house_style() -> Iterator[None]:
 
 def new_figure(width: float = 5.2, height: float = 3.7) -> tuple[Figure, Axes]:
     """A figure with one axes, in inches, laid out so that nothing is cut off. No pyplot, so nothing stays open."""
-    with house_style():
-        figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.add_subplot()
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
 def save_bytes(figure: Figure, kind: str) -> bytes:
