@@ -15,9 +15,9 @@ from byrote.report.analysis.membership import drawn_curve
 from byrote.report.analysis.queries import policy_sweep, query_panel
 from byrote.report.analysis.rates import Criterion, rate_for, rates_by_criterion, split_rows
 from byrote.report.figures.longform import Recall, block_map, recall_bars, word_counts
-from byrote.report.figures.models import beam_width_sweep, verbatim_share_by_model
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
 from byrote.report.figures.scan import (
+    beam_width_sweep,
     book_heat_map,
     gain_curves,
     mass_scatter,
@@ -25,6 +25,7 @@ from byrote.report.figures.scan import (
     shell_heat_map,
     shell_violins,
     token_ranks,
+    verbatim_share_by_model,
     verdicts_by_edits,
 )
 from byrote.report.figures.style import (

@@ -37,10 +37,8 @@ from byrote.report.analysis.series import (
     series_sentence,
     window_rows,
 )
-from byrote.report.analysis.sets import set_rows
 from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
 from byrote.report.figures import scan as figures
-from byrote.report.figures.models import comparison_drawings
 from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
 from byrote.report.summary import certainty, facts, headline, model_card, notices, question, rate_cards
 from byrote.report.terminal import document_strips
@@ -72,7 +70,7 @@ def draw_all(views: Sequence[RunView], compared: comparison.RunComparison | None
         return [*series_drawings(series), *book_drawings(views[-1:])]
     together = [*book_drawings(views), *copies_drawings(views), *group_drawings(views)]
     if compared is not None:
-        return [*comparison_drawings(views, compared), *together]
+        return [*figures.comparison_drawings(views, compared), *together]
     return [*run_drawings(views[0]), *together, *membership_drawings(views), *risk_drawings(views)]
 
 
@@ -287,7 +285,7 @@ def _data(
 ) -> dict[str, Rows]:
     return {
         "rates": tables.rates_rows(views),
-        "sets": set_rows(views, aligned),
+        "sets": comparison.set_rows(views, aligned),
         "documents": [{"run": label, **row._asdict()} for label, own in documents.items() for row in own],
         "copies": copies_rows(views),
         "groups": groups_rows(views),

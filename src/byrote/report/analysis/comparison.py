@@ -293,3 +293,47 @@ def shared_windows(comparison: RunComparison, threshold: float) -> list[SharedWi
     reached = np.stack([each.mass(edits)[rows] >= threshold for each in comparison.aligned], axis=1)
     counts = Counter(tuple(bool(hit) for hit in row) for row in reached if row.any())
     return [SharedWindows(members, windows) for members, windows in counts.most_common()]
+
+
+def set_rows(views: Sequence[RunView], aligned: Sequence[Population] | None) -> list[dict[str, Any]]:
+    """sets.csv: a row a run and ε. Target windows that are extractable, unlocked (the mass within ε edits reaches τ and
+    the exact text does not), extractable from all models, and exact from the next one. `aligned` has the runs' windows
+    in one order, where they are the same; without it there are no columns across runs."""
+    if any(view.population.mass_lower is None for view in views):
+        return []
+    groups = [aligned] if aligned else [[view.population] for view in views]
+    parts = [part.select(rated_rows(group)) for group in groups for part in group]
+    threshold, rows = views[0].threshold, []
+    for place, (view, part) in enumerate(zip(views, parts, strict=True)):
+        for edits in range((common_budget(parts) if aligned else part.edit_budget) + 1):
+            row = {"run": view.label, "edits": edits, "windows": len(part), **_own(part, edits, threshold)}
+            if aligned:
+                fixed = extractable_by_all([each.mass(edits) for each in parts], threshold)
+                row |= _named("fixed", part.mass(edits)[fixed])
+            if aligned and place + 1 < len(parts):
+                exact_there = parts[place + 1].verbatim() >= threshold
+                row["exact_at_next"] = int((part.is_unlocked(edits, threshold) & exact_there).sum())
+            rows.append(row)
+    return rows
+
+
+def _own(part: Population, edits: int, threshold: float) -> dict[str, Any]:
+    mass = part.mass(edits)
+    extractable, unlocked = mass >= threshold, part.is_unlocked(edits, threshold)
+    shares = part.verbatim()[extractable] / mass[extractable]
+    return {
+        **_named("extractable", mass[extractable]),
+        "median_verbatim_share": float(np.median(shares)) if len(shares) else None,
+        **_named("unlocked", mass[unlocked]),
+        "unlocked_from_zero": int((unlocked & part.is_impossible()).sum()),
+    }
+
+
+def _named(name: str, mass: Floats) -> dict[str, Any]:
+    """How many windows a set has, and their masses."""
+    return {
+        name: len(mass),
+        f"{name}_mean_mass": float(mass.mean()) if len(mass) else None,
+        f"{name}_median_mass": float(np.median(mass)) if len(mass) else None,
+        f"{name}_largest_mass": float(mass.max()) if len(mass) else None,
+    }
