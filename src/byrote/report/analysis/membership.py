@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from byrote.report.analysis.rates import parts_of, places_of, split_rows, units_of
+from byrote.report.analysis.rates import parts_of, places_of, split_rows
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures import style
+from byrote.report.tables import rates_cells
 from byrote.report.view import RunView
-from byrote.report.words import integer, interval_words, listed, percent, share_words
+from byrote.report.words import integer, listed, share_words
 from byrote.stats.clusters import choose_units, rate_over_units
 from byrote.stats.intervals import Rate
 from byrote.stats.population import Floats
@@ -190,13 +191,14 @@ def membership_content(common: Content, views: Sequence[RunView]) -> Content:
         "A score that separates is no proof of training: texts that differ in date or style differ in scores too.",
     )
     rows = {view.label: separation_rows([view]) for view in views}
+    answered = [view for view in views if view.population.has_masses or view.population.greedy_distance is not None]
     if not any(rows.values()):
         without = "No score can be judged without controls: give text the model cannot have seen (--control)."
         sentences = (NO_MASSES, without)
     return replace(
         common,
         headline=" ".join(map(_headline, views)),
-        tables=(*_greedy_cells(views), *separation_cells(views), *_score_cells(views)),
+        tables=(*([rates_cells(answered)] if answered else ()), *separation_cells(views), *_score_cells(views)),
         sentences=sentences,
         draw=lambda: membership_drawings(views),
         numbers={label: {"membership": own} for label, own in rows.items()},
@@ -216,18 +218,6 @@ def _headline(view: RunView) -> str:
         f"{view.model}: {windows} windows. Of the membership scores, {listed([NAMES[entry.score] for entry in best])} "
         f"{'tells' if len(best) == 1 else 'tell'} targets from controls best (AUC {most:.3f}, {ends})."
     )
-
-
-def _greedy_cells(views: Sequence[RunView]) -> list[Cells]:
-    rows = []
-    for view in views:
-        for split, part in parts_of(view.population).items():
-            if part.greedy_distance is not None:
-                rate = rate_over_units(part.greedy_distance == 0, units_of(part))
-                name = f"{view.label}, {split.value}"
-                rows.append((name, integer(rate.n), percent(rate.value), interval_words(rate.interval)))
-    heads = ("run", "windows", "greedy answer is the passage", "95 % interval")
-    return [Cells("greedy", "Greedy answers", heads, tuple(rows))] if rows else []
 
 
 def _score_cells(views: Sequence[RunView]) -> list[Cells]:
