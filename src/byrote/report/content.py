@@ -92,24 +92,6 @@ class StrongPassage(NamedTuple):
     note: str
 
 
-class DocumentLine(NamedTuple):
-    """A document in the page's list; `place` is its position in the data of its run."""
-
-    place: int
-    name: str
-    split: str
-    cells: tuple[str, ...]
-    """Copies, greedy, verbatim, near-verbatim, text covered."""
-
-
-class DocumentList(NamedTuple):
-    """The first rows of all the documents of a run."""
-
-    label: str
-    rows: tuple[DocumentLine, ...]
-    documents: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """The shaded text with its controls, and what only the page of scans with probabilities has beside it."""
@@ -120,8 +102,8 @@ class Reader:
     """(element id, base64 of gzipped JSON)."""
     strongest: tuple[StrongPassage, ...]
     """For print, where nothing can be clicked."""
-    documents: tuple[DocumentList, ...]
-    """One for each run."""
+    documents: Mapping[str, Rows]
+    """Run → the rows of documents.csv in the order of the page, `place` being that in the data."""
     followed: tuple[StrongPassage, ...]
     """Long answers beside the text; empty where no passages were measured."""
     model_cards: tuple[str, ...]

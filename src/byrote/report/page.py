@@ -22,7 +22,7 @@ from byrote import __version__
 from byrote.errors import StorageError
 from byrote.report.content import Cells, Content, Drawing, Link, Reader, Rows, Written
 from byrote.report.figures.style import drawn_rows, house_style, save_bytes
-from byrote.report.words import THIN_SPACE, listed
+from byrote.report.words import THIN_SPACE, count_of, integer, listed, percent
 from byrote.store.export import inert_text
 from byrote.store.files import atomic_file, make_folder, note_written
 
@@ -213,7 +213,7 @@ def rendered(template: str, *, styles: Sequence[Path] = (), folder: Path = FOLDE
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["tied"] = tied
+    environment.filters |= {"tied": tied, "percent": percent, "integer": integer, "count_of": count_of}
     environment.filters["kind_words"] = lambda kind: KIND_WORDS.get(kind, kind.capitalize())
     style = "".join(path.read_text(encoding="utf-8") for path in (FOLDER / "page.css", *styles))
     return environment.get_template(template).render(**values, style=Markup(style), version=__version__)

@@ -21,7 +21,7 @@ from byrote.report.analysis.rates import (
 )
 from byrote.report.content import Cells
 from byrote.report.view import RunView, ViewedDocument
-from byrote.report.words import integer, interval_words, percent, probability, share_words
+from byrote.report.words import count_of, integer, interval_words, percent, probability, share_words
 from byrote.stats.clusters import rate_over_units
 from byrote.stats.intervals import Rate
 from byrote.stats.population import Flags, character_maxima, covered_share
@@ -208,11 +208,6 @@ def books_by_model(documents: Mapping[str, Sequence[DocumentRates]]) -> Cells:
         for split, name in sorted(counts, key=rank)
     )
     return Cells("books-by-model", "Windows extractable, text by text", ("text", *documents), lines)
-
-
-def count_of(share: float | None, windows: int) -> str:
-    """`24 of 25`: a document has few windows, and a share of few would need its interval."""
-    return "–" if share is None else f"{integer(round(share * windows))} of {integer(windows)}"
 
 
 RATES_NOTE = (

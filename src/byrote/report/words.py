@@ -72,6 +72,11 @@ def plural(count: int, noun: str) -> str:
     return f"{integer(count)} {noun}{'' if count == 1 else 's'}"
 
 
+def count_of(share: float | None, windows: int) -> str:
+    """`24 of 25`: a document has few windows, and a share of few would need its interval."""
+    return "–" if share is None else f"{integer(round(share * windows))} of {integer(windows)}"
+
+
 def listed(names: list[str], *, most: int = 4) -> str:
     """`a, b and c`; long lists end in a count."""
     if len(names) > most:

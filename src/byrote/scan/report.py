@@ -39,7 +39,7 @@ from byrote.report.analysis.series import (
 )
 from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
 from byrote.report.figures import scan as figures
-from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
+from byrote.report.reader import continuation_blocks, page_data, ranked_documents, script_safe_json, strongest_passages
 from byrote.report.summary import certainty, facts, headline, model_card, notices, question, rate_cards
 from byrote.report.terminal import document_strips
 from byrote.report.view import (
@@ -272,7 +272,7 @@ def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Do
         ),
         strongest=strongest_passages(views[0]),
         followed=passages_found(views[0]),
-        documents=tuple(document_list(label, rows) for label, rows in documents.items()),
+        documents={label: ranked_documents(rows) for label, rows in documents.items()},
         model_cards=tuple(map(model_card, views)),
         tables=risk_cells(views),
     )
