@@ -98,13 +98,13 @@ def gate(options: commands.GateOptions) -> None:
     baseline = None if options.baseline is None else load_view(options.baseline)
     judgement = judge(view, rules, baseline=baseline, confidence=options.confidence)
     contents = {
-        options.json: as_json(view, judgement, baseline=baseline).encode() + b"\n",
+        options.json: as_json(view, judgement, baseline=baseline) + "\n",
         options.junit: as_junit(view, judgement),
     }
     for path, content in contents.items():
         if path is not None:
             with atomic_file(path) as file:
-                file.write(content)
+                file.write(content.encode())
     if options.summary is not None:
         try:
             with options.summary.open("a", encoding="utf-8") as appended:

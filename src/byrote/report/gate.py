@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
@@ -27,7 +26,7 @@ from byrote.errors import ConfigError, RunError
 from byrote.report.analysis.comparison import require_same_windows
 from byrote.report.analysis.limits import answers_words, limit_of
 from byrote.report.analysis.rates import Criterion, hits_of, split_rows
-from byrote.report.summary import markdown_safe
+from byrote.report.templates import rendered
 from byrote.report.view import RunView, selection_of
 from byrote.report.words import listed, percent
 from byrote.stats.answers import mean_at_most, mean_mass_at_most
@@ -356,44 +355,11 @@ def as_json(view: RunView, judgement: Judgement, *, baseline: RunView | None = N
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
-def as_junit(view: RunView, judgement: Judgement) -> bytes:
+def as_junit(view: RunView, judgement: Judgement) -> str:
     """One test case a rule: a failure where it fails, an error where it is undecided."""
-    outcomes = [finding.outcome for finding in judgement.findings]
-    suite = ElementTree.Element(
-        "testsuite",
-        name=f"byrote gate {view.model}",
-        tests=str(len(outcomes)),
-        failures=str(outcomes.count(Outcome.FAIL)),
-        errors=str(outcomes.count(Outcome.CANNOT_TELL)),
-    )
-    for finding in judgement.findings:
-        case = ElementTree.SubElement(suite, "testcase", classname="byrote.gate", name=finding.rule.name)
-        if finding.outcome is not Outcome.PASS:
-            kind = "failure" if finding.outcome is Outcome.FAIL else "error"
-            ElementTree.SubElement(case, kind, message=finding.words, type=finding.outcome.value)
-        ElementTree.SubElement(case, "system-out").text = finding.words
-    ElementTree.indent(suite)
-    written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
-    return written + b"\n"
+    return rendered("gate.xml", model=view.model, findings=judgement.findings)
 
 
 def as_markdown(view: RunView, judgement: Judgement) -> str:
     """For the summary of a GitHub job: a heading, and a row for every rule with the bracket it was judged by."""
-    rows = [
-        f"| {SIGNS[one.outcome]} | `{markdown_safe(one.rule.name)}` | {one.windows:,} | {one.low:.4g} | "
-        f"{one.high:.4g} | {markdown_safe(one.words)} |"
-        for one in judgement.findings
-    ]
-    return "\n".join(
-        [
-            f"### Memorization gate: {SIGNS[judgement.outcome]}",
-            "",
-            f"`{markdown_safe(view.model)}`, run `{markdown_safe(view.path.name)}`, "
-            f"{judgement.confidence:.0%} confidence",
-            "",
-            "| outcome | rule | windows | at least | at most | |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *rows,
-            "",
-        ]
-    )
+    return rendered("gate.md", view=view, judgement=judgement, signs=SIGNS)

@@ -12,21 +12,18 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from byrote import __version__
 from byrote.errors import StorageError
 from byrote.report.content import Cells, Content, Drawing, Link, Reader, Rows, Written
 from byrote.report.figures.style import drawn_rows, house_style, save_bytes
-from byrote.report.words import THIN_SPACE, count_of, integer, listed, percent
+from byrote.report.templates import FOLDER, rendered
+from byrote.report.words import listed
 from byrote.store.export import inert_text
 from byrote.store.files import atomic_file, make_folder, note_written
 
-FOLDER = Path(__file__).parent / "html"
 TERMS = {
     "scan": "window threshold edits greedy verbatim near bounds answers interval control membership",
     "change": "window threshold edits near bounds answers interval control",
@@ -38,7 +35,6 @@ TERMS = {
     "study": "window threshold greedy verbatim near bounds interval queries cell samples",
 }
 """Kind → the definitions that its page ends with; a page with the shaded text has all of the first part."""
-KIND_WORDS = {"mc": "Samples"}
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
     r"|copies-queries|kinds|tags|passages|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences"
@@ -202,32 +198,6 @@ def write_files(files: dict[Path, bytes], out: Path) -> None:
         raise StorageError(
             f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."
         ) from error
-
-
-def rendered(template: str, *, styles: Sequence[Path] = (), folder: Path = FOLDER, **values: Any) -> str:
-    """The page that `template` (of `folder`) makes of the values, in the style of all pages and its own `styles`."""
-    environment = Environment(
-        loader=FileSystemLoader([folder, FOLDER]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"tied": tied, "percent": percent, "integer": integer, "count_of": count_of}
-    environment.filters["kind_words"] = lambda kind: KIND_WORDS.get(kind, kind.capitalize())
-    style = "".join(path.read_text(encoding="utf-8") for path in (FOLDER / "page.css", *styles))
-    return environment.get_template(template).render(**values, style=Markup(style), version=__version__)
-
-
-COUNT = re.compile(r"(?<=\d) of (?=\d)")
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-
-
-def tied(text: str) -> Markup:
-    """No line break inside a number, between it and its percent sign, in `3 of 4`, or inside the name of an option."""
-    words = text.replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0").replace(THIN_SPACE, "\u202f")
-    words = COUNT.sub("\u00a0of\u00a0", words)
-    return Markup(OPTION.sub(r'<span class="option">\g<0></span>', str(escape(words))))
 
 
 PARTS = ("## What a reader meets\n", "## What pages of other runs say\n")

@@ -16,6 +16,7 @@ from byrote.report.analysis.limits import account_words, limit_of, rest_words
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
 from byrote.report.analysis.records import nearly_sentence
 from byrote.report.content import Bar, RateCard, Sentence
+from byrote.report.templates import markdown_safe, rendered
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from byrote.stats.intervals import Rate, RateMethod
@@ -435,11 +436,6 @@ def model_card(view: RunView) -> str:
         Criterion.VERBATIM: f"verbatim, {at_threshold}",
         Criterion.NEAR: f"near-verbatim, ε ≤ {view.population.edit_budget}, {at_threshold}",
     }
-    rows = []
-    for criterion, name in names.items():
-        entries = [view.rate(criterion, split) for split in Split]
-        if entries[0] is not None:
-            rows.append(f"| {name} | {' | '.join(map(_rate_cells, entries))} |")
     prefix, suffix = view.window_words
     targets = sum(document.split != Split.CONTROL for document in view.documents)
     limits = [(split, limit_of(view, split=split)) for split in Split]
@@ -448,34 +444,24 @@ def model_card(view: RunView) -> str:
     what = f"{prefix} + {suffix}-token windows of {sides} documents"
     if view.is_records:
         what = f"{sides} records (prefixes of {prefix} tokens, suffixes of {suffix})"
-    lines = [
-        "### Memorization",
-        "",
-        f"Share of {what} that `{markdown_safe(view.model)}` reproduces ({selection_words(view)}; "
-        f"{policy_words(view.config)}; windows overlap, intervals are clustered).",
-        "",
-        "| extraction | target | 95 % interval | control | 95 % interval |",
-        "| --- | --- | --- | --- | --- |",
-        *rows,
-        "",
+    near = "Near-verbatim rates are certified lower bounds, and their intervals those of the certified share."
+    sentences = [
         screen_words(view),
-        " ".join(filter(None, others)) or None,
-        None if view.chosen_threshold is None else view.chosen_threshold.words,
-        "Near-verbatim rates are certified lower bounds, and their intervals those of the certified share."
-        if view.population.mass_lower is not None
-        else None,
-        f"Run: {citation(view)}.",
+        " ".join(filter(None, others)),
+        view.chosen_threshold and view.chosen_threshold.words,
+        near if view.population.mass_lower is not None else None,
     ]
-    options = [f"{name.replace('_', '-')} {_written(value)}" for name, value in sorted(view.settings.items())]
-    lines += ["", f"Options: {markdown_safe(', '.join(options))}."] if options else []
-    return "\n".join(line for line in lines if line is not None)
-
-
-def _rate_cells(entry: CriterionRate | None) -> str:
-    if entry is None:
-        return "– | –"
-    count = f"{integer(entry.hits)}/{integer(entry.rate.n)}"
-    return f"{percent(entry.rate.value)} ({count}) | {interval_words(entry.rate.interval)}"
+    return rendered(
+        "model_card.md",
+        view=view,
+        what=what,
+        selection=selection_words(view),
+        policy=policy_words(view.config),
+        rates=[(name, [view.rate(criterion, split) for split in Split]) for criterion, name in names.items()],
+        sentences=sentences,
+        citation=citation(view),
+        options=[f"{name.replace('_', '-')} {_written(value)}" for name, value in sorted(view.settings.items())],
+    ).rstrip("\n")
 
 
 def _written(value: object) -> str:
@@ -495,8 +481,3 @@ def citation(view: RunView) -> str:
     if isinstance(written := view.manifest.get("written_at"), str):
         parts.append(written[:10])
     return ", ".join([*parts, f"manifest `{digest}`"])
-
-
-def markdown_safe(name: str) -> str:
-    """A name that cannot leave its code span or its table cell."""
-    return name.replace("`", "'").replace("|", "¦").replace("\n", " ")
