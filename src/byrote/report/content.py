@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
+    from byrote.report.analysis.rates import CriterionRate
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -61,16 +63,12 @@ class Link(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One rate drawn as a dot inside its interval; positions are percent of the track."""
+    """One rate, drawn as a dot inside its interval."""
 
-    split: str
     name: str
-    share: str
-    hits: str
-    interval: str
-    value: float
-    low: float | None
-    width: float | None
+    entry: "CriterionRate"
+    at_most: str
+    """The share that answers leave open, in words, where they say something."""
 
 
 class RateCard(NamedTuple):

@@ -212,21 +212,10 @@ def rate_cards(views: Sequence[RunView]) -> tuple[RateCard, ...]:
 
 
 def _bar(view: RunView, entry: CriterionRate, *, is_alone: bool) -> Bar:
-    interval = entry.rate.interval
     limit = limit_of(view, split=entry.split) if entry.criterion is Criterion.NEAR else None
-    at_most = f", at most {percent(limit.high)}" if limit is not None and limit.says_something else ""
     control = ", control" if entry.split is Split.CONTROL else ""
     name = f"{entry.split.capitalize()} texts" if is_alone else f"{view.label}{control}"
-    return Bar(
-        split=entry.split.value,
-        name=name,
-        share=percent(entry.rate.value),
-        hits=f"{integer(entry.hits)} of {integer(entry.rate.n)}{at_most}",
-        interval=f"95 %: {interval_words(interval)}" if interval.is_defined else "no interval",
-        value=round(100 * entry.rate.value, 2),
-        low=round(100 * interval.low, 2) if interval.is_defined else None,
-        width=round(100 * (interval.high - interval.low), 2) if interval.is_defined else None,
-    )
+    return Bar(name, entry, percent(limit.high) if limit is not None and limit.says_something else "")
 
 
 def certainty(view: RunView) -> tuple[Sentence, ...]:

@@ -139,9 +139,15 @@ class Paired(NamedTuple):
 
 
 def paired_differences(
-    comparison: RunComparison, threshold: float, *, neighbours_only: bool = False, split: Split = Split.TARGET
+    comparison: RunComparison,
+    threshold: float,
+    *,
+    neighbours_only: bool = False,
+    split: Split = Split.TARGET,
+    with_answers: bool = False,
 ) -> list[Paired]:
-    """Every pair of models, or each with the next, and everything both measured; empty when their windows differ."""
+    """Every pair of models, or each with the next, and everything both measured, the share of sampled answers that hit
+    if asked for; empty when their windows differ."""
     aligned = comparison.aligned
     if aligned is None:
         return []
@@ -152,13 +158,15 @@ def paired_differences(
     found = [
         row
         for pair in (pairwise(parts) if neighbours_only else combinations(parts, 2))
-        for row in _pair(*pair, threshold)
+        for row in _pair(*pair, threshold, with_answers=with_answers)
     ]
     adjusted = holm([row.found.p_value for row in found])
     return [row._replace(p_adjusted=float(value)) for row, value in zip(found, adjusted, strict=True)]
 
 
-def _pair(first: tuple[str, Population], second: tuple[str, Population], threshold: float) -> Iterator[Paired]:
+def _pair(
+    first: tuple[str, Population], second: tuple[str, Population], threshold: float, *, with_answers: bool
+) -> Iterator[Paired]:
     populations = first[1], second[1]
     budget = common_budget(populations)
     places = places_of(first[1])
@@ -175,6 +183,13 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
             yield row(criterion.value, shown, compare_rates(measured[0], measured[1], places))
     masses = [counted_mass(population, budget, threshold) for population in populations]
     yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places))
+    shares = [
+        one.answer_hits[:, -1] / one.answers
+        for one in populations
+        if one.answers is not None and one.answer_hits is not None and one.answers.all()
+    ]
+    if with_answers and len(shares) == 2:
+        yield row(ANSWERS, budget, compare_means(shares[0], shares[1], places))
 
 
 def compare_rows(rows: Sequence[Paired]) -> list[dict[str, Any]]:
