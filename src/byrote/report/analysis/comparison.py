@@ -121,6 +121,9 @@ NAMES = {
 }
 
 
+CROSSED = ("both", "only_first", "only_second")
+
+
 class Paired(NamedTuple):
     """Second minus first over the same target windows, for one criterion (a share) or the mean mass, of which windows
     below τ have none."""
@@ -208,9 +211,7 @@ def compare_rows(rows: Sequence[Paired]) -> list[dict[str, Any]]:
             "interval_high": row.found.interval.high,
             "p_value": row.found.p_value,
             "p_value_holm": row.p_adjusted,
-            "both": None if row.found.crossed is None else row.found.crossed.both,
-            "only_first": None if row.found.crossed is None else row.found.crossed.only_first,
-            "only_second": None if row.found.crossed is None else row.found.crossed.only_second,
+            **{name: row.found.crossed and getattr(row.found.crossed, name) for name in CROSSED},
             "interval_method": row.found.method.value,
             "independent_units": row.found.units,
             "note": row.found.interval.reason,
