@@ -380,7 +380,7 @@ def write_exhibit(run: Path, out: Path | None = None) -> Written:
     folder = run / "report" if out is None else out
     every, drawn = draw_figures(lambda: _drawings(audit), folder)
     # The page has a map of its own, whose passages are links.
-    shown = [figure for figure in every if not figure.is_wide]
+    shown = [(drawing, source) for drawing, source in every if not drawing.is_wide]
     page = render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
     written = Written(folder / "index.html", (folder / "exhibit.zip", *drawn))
     write_files(drawn | {written.page: page, written.others[0]: _bundle(audit, page)}, run if out is None else out)

@@ -44,27 +44,13 @@ OWN_FIGURE = re.compile(
 
 
 @dataclass(frozen=True)
-class PageFigure:
-    """A figure as a page shows it; `svg` is the drawing itself."""
-
-    name: str
-    caption: str
-    svg: bytes
-    anchor: str | None = None
-    is_wide: bool = False
-
-    @property
-    def source(self) -> str:
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
-
-
-@dataclass(frozen=True)
 class PagePart:
     """One content of the page; `folder` is where its figures and tables are, relative to the page."""
 
     content: Content
     reader: Reader | None
-    figures: Sequence[PageFigure]
+    figures: Sequence[tuple[Drawing, str]]
+    """Each with its SVG as a URL."""
     folder: str
 
     @property
@@ -141,17 +127,18 @@ def page_script() -> str:
 
 
 @house_style()
-def draw_figures(draw: Callable[[], Iterable[Drawing]], folder: Path) -> tuple[list[PageFigure], dict[Path, bytes]]:
-    """The figures, and their files inside `folder`: SVG, PNG, PDF, and the numbers as CSV."""
-    shown: list[PageFigure] = []
+def draw_figures(
+    draw: Callable[[], Iterable[Drawing]], folder: Path
+) -> tuple[list[tuple[Drawing, str]], dict[Path, bytes]]:
+    """The drawings, each with its SVG as a URL; and their files inside `folder`: SVG, PNG, PDF, the numbers as CSV."""
+    shown: list[tuple[Drawing, str]] = []
     files: dict[Path, bytes] = {}
     for drawing in draw():
-        file = folder / "figures" / drawing.name
         drawn = {kind: save_bytes(drawing.figure, kind) for kind in ("svg", "png", "pdf")}
+        shown.append((drawing, "data:image/svg+xml;base64," + base64.b64encode(drawn["svg"]).decode()))
         if rows := drawn_rows(drawing.figure):
             drawn["csv"] = _csv_of(rows)
-        files |= {file.with_name(f"{file.name}.{kind}"): content for kind, content in drawn.items()}
-        shown.append(PageFigure(drawing.name, drawing.caption, drawn["svg"], drawing.anchor, drawing.is_wide))
+        files |= {folder / "figures" / f"{drawing.name}.{kind}": content for kind, content in drawn.items()}
     return shown, files
 
 

@@ -215,7 +215,7 @@ def change_content(change: ScanChange) -> Content:
             *_difference_cells(differences),
         ),
         sentences=tuple(_sentences(change)),
-        draw=lambda: _drawings(change),
+        draw=lambda: [_masses(change), _verdicts(change)],
         data=lambda: {
             "change": [{"split": str(split), **counts._asdict()} for split, counts in change.counts.items()],
             "change-documents": _document_rows(change),
@@ -403,10 +403,6 @@ def _sentences(change: ScanChange) -> list[str]:
         for one in change.revivals(Split.TARGET)
     ]
     return sentences
-
-
-def _drawings(change: ScanChange) -> list[Drawing]:
-    return [_masses(change), _verdicts(change)]
 
 
 FATES = {

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from byrote.report.words import SUPERSCRIPTS
 
 BLUE = "#0072b2"
 ORANGE = "#e69f00"
@@ -40,7 +42,6 @@ HEAT = LinearSegmentedColormap.from_list(
     "byrote heat", ["#fffdf6", "#ffe9b3", "#ffd37c", "#f89b44", "#dc5a2a", "#b93a1d", "#7a1f14"]
 ).with_extremes(under="white", bad=(1, 1, 1, 0))
 """Light to dark with falling lightness throughout, the page's own scale."""
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PREFERRED_FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans")
 
@@ -191,17 +192,6 @@ def decade(value: float) -> str:
 def legend_above(axes: Axes, columns: int = 2) -> None:
     """The legend over the plot, where it can hide no point."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.4, columnspacing=1.4)
-
-
-def dashed_beyond(
-    axes: Axes, limit: float, x: np.ndarray, y: Sequence[float], *, beyond: str = "--", label: str, **look: Any
-) -> None:
-    """A line through the points, dashed from the last place that is not beyond `limit`."""
-    solid = int((x <= limit).sum())
-    axes.plot(x[:solid], y[:solid], label=label, **look)
-    if solid < len(x):
-        start = max(solid - 1, 0)
-        axes.plot(x[start:], y[start:], **look | {"linestyle": beyond})
 
 
 def value_grid(axes: Axes) -> None:
