@@ -45,10 +45,7 @@ class Session(Settled):
 
 
 @command(
-    RunConfig,
-    Session,
-    module="scan",
-    needs={"model": "required", "text": "required, or --pairs", "out": "required"},
+    RunConfig, Session, module="scan", needs={"model": "required", "text": "required, or --pairs", "out": "required"}
 )
 def scan(config: RunConfig, session: Session) -> None:
     """Measure how much of the texts the model can reproduce, and write a run folder.

@@ -14,16 +14,7 @@ from typer.core import TyperCommand
 
 from byrote.cli.console import make_status, verbosity
 from byrote.errors import ConfigError
-from byrote.options import (
-    GroupName,
-    Option,
-    flags_of,
-    gather,
-    profile_names,
-    profile_path,
-    require_known,
-    settable_of,
-)
+from byrote.options import GroupName, Option, flags_of, gather, profile_names, profile_path, require_known, settable_of
 
 SLOW_IMPORTS = ("scan", "prior")
 """Modules that import torch and transformers, which takes seconds."""

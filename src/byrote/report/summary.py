@@ -14,7 +14,7 @@ import polars as pl
 from byrote.report.analysis.comparison import common_budget
 from byrote.report.analysis.limits import account_words, limit_of, rest_words
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
-from byrote.report.analysis.records import nearly_sentence
+from byrote.report.analysis.records import nearly_words
 from byrote.report.content import Bar, RateCard, Sentence
 from byrote.report.templates import markdown_safe, rendered
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
@@ -256,39 +256,44 @@ def _source_sentences(view: RunView) -> Iterator[Sentence]:
 
 
 def _near_sentences(view: RunView) -> Iterator[Sentence]:
-    yield Sentence(
-        "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share "
-        "can be higher, not lower. Their 95 % intervals belong to the certified share too.",
-        "bounds",
-    )
+    limits = {split: limit for split in Split if (limit := limit_of(view, split=split)) is not None}
+    words = [
+        (
+            "bounds",
+            "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share can be "
+            "higher, not lower. Their 95 % intervals belong to the certified share too.",
+        ),
+        ("edits", _budget_words(view)),
+        _verdict_words(view),
+        ("edits", nearly_words(view)),
+        ("answers", account_words(limits[Split.TARGET]) if Split.TARGET in limits else ""),
+        *(
+            ("answers", rest_words(limit, others=f"{split} passages that are not certified"))
+            for split, limit in limits.items()
+        ),
+        ("answers", check_words(view)),
+        ("screen", screen_words(view)),
+        ("recovery", _recovery_words(view)),
+        *(("bounds", moved) for moved in _rounding_words(view)),
+    ]
+    return (Sentence(one, anchor) for anchor, one in words if one)
+
+
+def _budget_words(view: RunView) -> str:
+    """A warning where the edit budget is much of a target."""
     lengths = view.results.select(pl.col("char_end") - pl.col("suffix_char_start") if view.is_text else TARGET_TOKENS)
     budget, length = view.population.edit_budget, float(np.median(lengths.to_numpy()))
-    if length < UNITS_PER_EDIT * budget:
-        yield Sentence(
-            f"Half of the targets have {integer(int(length))} {view.unit}s or fewer, and {plural(budget, 'edit')} may "
-            "change much of them: read near-verbatim shares beside those of the controls, or scan with a smaller "
-            "--edit-budget.",
-            "edits",
-        )
-    yield _verdict_sentence(view)
-    if (whose := nearly_sentence(view)) is not None:
-        yield whose
-    if (limit := limit_of(view)) is not None and (account := account_words(limit)):
-        yield Sentence(account, "answers")
-    for split in Split:
-        if (limit := limit_of(view, split=split)) is not None and (
-            rest := rest_words(limit, others=f"{split} passages that are not certified")
-        ):
-            yield Sentence(rest, "answers")
-    if (checked := check_words(view)) is not None:
-        yield Sentence(checked, "answers")
-    if (words := screen_words(view)) is not None:
-        yield Sentence(words, "screen")
-    yield from _recovery_sentences(view)
-    yield from _rounding_sentences(view)
+    if length >= UNITS_PER_EDIT * budget:
+        return ""
+    return (
+        f"Half of the targets have {integer(int(length))} {view.unit}s or fewer, and {plural(budget, 'edit')} may "
+        "change much of them: read near-verbatim shares beside those of the controls, or scan with a smaller "
+        "--edit-budget."
+    )
 
 
-def _verdict_sentence(view: RunView) -> Sentence:
+def _verdict_words(view: RunView) -> tuple[str, str]:
+    """With the anchor of what most of it rests on."""
     population, threshold = view.population, view.threshold
     lower = population.mass(population.edit_budget)
     extractable = lower >= threshold
@@ -303,10 +308,10 @@ def _verdict_sentence(view: RunView) -> Sentence:
     # A window that p_z alone shows to be extractable may have been screened too.
     screened = 0 if population.is_searched is None else int((neither & ~population.is_searched).sum())
     tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
-    return Sentence(
+    return (
+        "screen" if screened else "bounds",
         f"Of {plural(len(lower), 'record' if view.is_records else 'window')}, {integer(int(extractable.sum()))} are "
         f"{shown}; {integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
-        "screen" if screened else "bounds",
     )
 
 
@@ -348,45 +353,42 @@ def screen_words(view: RunView) -> str | None:
     )
 
 
-def _recovery_sentences(view: RunView) -> Iterator[Sentence]:
+def _recovery_words(view: RunView) -> str:
     """What the search finds of the exact text by itself, where teacher forcing shows what there is to find."""
     population = view.population
     if population.search_verbatim is None:
-        return
+        return ""
     found = recovery(population.search_verbatim, population.verbatim(), view.threshold)
     if not found.windows:
-        return
+        return ""
     difference = ""
     if found.largest_difference > 0:
         difference = f" and is off by at most {percent(found.largest_difference)} where it was found"
-    yield Sentence(
+    return (
         f"The search by itself came upon the exact text in {integer(found.found)} of the "
         f"{plural(found.windows, 'searched window')} where it reaches τ: recovery {percent(found.share)}. Its "
-        f"probability divided by the one computed directly has a median of {found.median:.4g}{difference}.",
-        "recovery",
+        f"probability divided by the one computed directly has a median of {found.median:.4g}{difference}."
     )
 
 
-def _rounding_sentences(view: RunView) -> Iterator[Sentence]:
+def _rounding_words(view: RunView) -> Iterator[str]:
     """How far numbers move with rounding, where that was checked."""
     if "verified_shift" in view.results.columns and (checked := view.results.drop_nulls("verified_shift")).height:
         shift = float(checked["verified_shift"].to_numpy().max())
         share = float(checked["verified_share"].to_numpy().min())
         moved = f"{probability(shift)} at most" if shift else "nothing"
-        yield Sentence(
+        yield (
             f"What was found in {plural(checked.height, 'window')} was scored again in float32, {percent(share)} or "
-            f"more of each lower bound: log-probabilities moved by {moved}.",
-            "bounds",
+            f"more of each lower bound: log-probabilities moved by {moved}."
         )
     check = view.manifest.get("self_check") or {}
     for name, how in {"alone_against_batch": "in a batch", "run_precision_against_float32": "in float32"}.items():
         if moves := check.get(name):
             change = moves["largest_lower_change"]
-            yield Sentence(
+            yield (
                 f"Searched again {how}, {plural(moves['verdicts_changed'], 'verdict')} of "
                 f"{plural(moves['windows'], 'window')} changed and lower bounds moved by "
-                f"{f'{probability(change)} at most' if change else 'nothing'}.",
-                "bounds",
+                f"{f'{probability(change)} at most' if change else 'nothing'}."
             )
 
 
