@@ -299,7 +299,7 @@ class Shown(Settled):
     reveal: bool = like(ShowOptions, "reveal", is_common=True)
 
 
-@command(PriorConfig, Session, Shown, module="prior")
+@command(PriorConfig, Session, Shown, module="scan")
 def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
     require_inputs(*config.inputs)

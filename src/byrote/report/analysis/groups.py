@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from byrote.report.analysis.queries import dashed_words, query_lines, query_panels
+from byrote.report.analysis.queries import lines_drawing, query_lines
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
@@ -230,15 +230,12 @@ def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
             query_lines(label, view.population.select(rows & members), view.threshold)
             for label, members in by_copies(copies).items()
         ]
-        if panels := query_panels(lines):
+        if any(lines):
             caption = (
                 f"Share of target windows within n queries by copies in training, {view.label}, with 95 % intervals."
-                f"{dashed_words(lines)}"
             )
             name = f"copies-queries-{number}" if len(views) > 1 else "copies-queries"
-            drawings.append(
-                Drawing(name, caption, overlay(panels, Setting("queries, n", is_log=True)), "queries", is_wide=True)
-            )
+            drawings.append(lines_drawing(name, caption, lines))
     return drawings
 
 

@@ -111,10 +111,12 @@ def query_panels(lines: Sequence[Mapping[MassKind, Line]]) -> list[Panel]:
     ]
 
 
-def dashed_words(lines: Sequence[Mapping[MassKind, Line]]) -> str:
-    """The end of a caption, where a line is dashed."""
-    is_dashed = any(np.isfinite(line.solid_to) for own in lines for line in own.values())
-    return " Dashed: masses below τ count there, for which not every window was searched." if is_dashed else ""
+def lines_drawing(name: str, caption: str, lines: Sequence[Mapping[MassKind, Line]]) -> Drawing:
+    """The lines of several, over each other."""
+    if any(np.isfinite(line.solid_to) for own in lines for line in own.values()):
+        caption += " Dashed: masses below τ count there, for which not every window was searched."
+    figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
+    return Drawing(name, caption, figure, "queries", is_wide=True)
 
 
 TITLES = {MassKind.EXACT: "Word for word", MassKind.LOWER_BOUND: "Nearly, at least"}

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from byrote.report.analysis.comparison import RunComparison, SharedWindows, counted_mass, shared_windows
-from byrote.report.analysis.queries import SHOWN_PROBABILITY, dashed_words, query_lines, query_panels
+from byrote.report.analysis.queries import SHOWN_PROBABILITY, lines_drawing, query_lines
 from byrote.report.analysis.rates import Criterion, CriterionRate, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures import style
@@ -380,10 +380,9 @@ def _queries(views: Sequence[RunView]) -> Drawing:
     ]
     caption = (
         f"Share of windows that come out at least once with probability {SHOWN_PROBABILITY:g} within n queries; "
-        f"controls in grey.{dashed_words(lines)}"
+        "controls in grey."
     )
-    figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
-    return Drawing("queries-by-model", caption, figure, "queries", is_wide=True)
+    return lines_drawing("queries-by-model", caption, lines)
 
 
 def _beam_widths(views: Sequence[RunView]) -> Iterator[Drawing]:
