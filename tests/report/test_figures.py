@@ -381,9 +381,13 @@ def test_beam_width_sweep_shows_recovery_and_cost() -> None:
 def test_monte_carlo_is_drawn_against_the_certified_band() -> None:
     points = [(100, 0.1, 0.0, 0.5), (1000, 0.2, 0.15, 0.25)]
     axes = monte_carlo_convergence(points, label="Monte Carlo", lower=0.18, upper=0.22, title="w").axes[0]
-    assert legend_of(axes) == ["certified bounds", "Monte Carlo"]
-    assert [line.get_ydata()[0] for line in axes.lines[:2]] == [0.18, 0.22]
-    assert axes.get_ylim() == (0, pytest.approx(0.54))
+    (band,), (line,), (bars,) = axes.patches, axes.lines, axes.collections
+    assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((0.18, 0.22))
+    assert axes.texts[0].get_text() == "shaded: certified bounds"
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([100, 1000], [0.1, 0.2])
+    assert [list(segment[:, 1]) for segment in bars.get_segments()] == [[0.0, 0.5], [0.15, 0.25]]
+    assert axes.get_ylim()[0] == 0
+    assert axes.get_ylim()[1] >= 0.5
 
 
 RECALLS = [Recall("a", 80, 100, 120, 60), Recall("b", 0, 100, 50, 0)]

@@ -85,24 +85,23 @@ def _sentences(name: str, study: CounterfactualResult) -> Iterable[str]:
 
 def _drawing(name: str, study: CounterfactualResult, *, file: str) -> Drawing:
     """Counterfactual score against log-ratio, in nats; darker points have more exact copies."""
-    from byrote.report.figures.style import HEAT, INK, house_style, new_figure  # matplotlib: not for the terminal
+    from byrote.report.figures.style import HEAT, INK, new_figure  # matplotlib: not for the terminal
 
     figure, axes = new_figure(5.4, 3.8)
     keys = level_columns(study.cells)
     levels = pl.DataFrame(study.cells).sort(keys).partition_by(keys)
-    with house_style():
-        for number, cells in enumerate(levels):
-            x, y = cells["counterfactual"].to_numpy(), cells["log_ratio"].to_numpy()
-            colour = HEAT(0.4 + 0.6 * number / max(1, len(levels) - 1))
-            label = ", ".join(f"{LEVEL_COLUMNS[key][0]} {cells[key][0]}" for key in keys)
-            look: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.9, "zorder": 3, "label": label}
-            axes.scatter(x, y, s=16, color=colour, alpha=0.8, linewidths=0)
-            axes.scatter([x.mean()], [y.mean()], s=60, color=colour, **look)
-        axes.grid(visible=True, axis="both")
-        low, high = study.agreement.by_target[:2]
-        title = f"r = {study.agreement.value:.2f} (95 % interval {low:.2f} to {high:.2f}, by target)"
-        axes.set(xlabel="counterfactual memorization (nats)", ylabel="log P(s|p)/v̂ (nats)", title=title)
-        axes.legend(fontsize=7, loc="best")
+    for number, cells in enumerate(levels):
+        x, y = cells["counterfactual"].to_numpy(), cells["log_ratio"].to_numpy()
+        colour = HEAT(0.4 + 0.6 * number / max(1, len(levels) - 1))
+        label = ", ".join(f"{LEVEL_COLUMNS[key][0]} {cells[key][0]}" for key in keys)
+        look: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.9, "zorder": 3, "label": label}
+        axes.scatter(x, y, s=16, color=colour, alpha=0.8, linewidths=0)
+        axes.scatter([x.mean()], [y.mean()], s=60, color=colour, **look)
+    axes.grid(visible=True, axis="both")
+    low, high = study.agreement.by_target[:2]
+    title = f"r = {study.agreement.value:.2f} (95 % interval {low:.2f} to {high:.2f}, by target)"
+    axes.set(xlabel="counterfactual memorization (nats)", ylabel="log P(s|p)/v̂ (nats)", title=title)
+    axes.legend(fontsize=7, loc="best")
     caption = f"{name}: every target at every level, later levels in stronger colours; large points are means."
     return Drawing(file, caption, figure)
 

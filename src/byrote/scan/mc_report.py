@@ -20,7 +20,8 @@ from scipy import special
 
 from byrote.errors import RunError
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
-from byrote.report.figures.style import BLUE, INK, VERMILLION, house_style, legend_above, log_axis, new_figure
+from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
+from byrote.report.figures.style import BLUE, INK, VERMILLION, legend_above, log_axis, new_figure
 from byrote.report.view import model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
 from byrote.stats.clusters import FloatArray, IntArray
@@ -151,7 +152,7 @@ def _drawings(rows: Rows, interval: IntervalName) -> Iterable[Drawing]:
         lower, upper = row["certified_lower"], row["certified_upper"]
         bounds = (0.0, 1.0) if upper is None else (lower, upper)
         figure = monte_carlo_convergence(points, label=label, lower=bounds[0], upper=bounds[1], title=row["window_id"])
-        caption = f"{row['window_id']}: the estimate as samples are added, against what is certified."
+        caption = f"{row['window_id']}: {label}, as samples are added, against what is certified."
         yield Drawing(f"samples-{number}", caption, figure)
 
 
@@ -217,7 +218,6 @@ def _overall_p_value(
     return as_extreme / (simulations + 1)
 
 
-@house_style()
 def monte_carlo_convergence(
     points: Sequence[tuple[float, float, float, float]], *, label: str, lower: float, upper: float, title: str
 ) -> Figure:
@@ -225,21 +225,12 @@ def monte_carlo_convergence(
 
     `points` holds (token evaluations, estimate, low, high).
     """
-    evaluations, values, lows, highs = zip(*points, strict=True)
-    figure, axes = new_figure(5.6, 3.4)
-    axes.axhspan(lower, upper, color=BLUE, alpha=0.12, linewidth=0, label="certified bounds")
-    axes.axhline(lower, color=BLUE, linewidth=0.9)
-    axes.axhline(upper, color=BLUE, linewidth=0.9)
-    axes.fill_between(evaluations, lows, highs, color=VERMILLION, alpha=0.2, linewidth=0)
-    axes.plot(evaluations, values, color=VERMILLION, label=label)
-    log_axis(axes, "x")
-    axes.set_ylim(0, max(upper, float(np.nanmax(highs))) * 1.08)
-    axes.set(xlabel="token evaluations", ylabel="near-verbatim mass", title=title)
-    axes.legend(loc="best")
-    return figure
+    line = Line(label, tuple(Point(*point) for point in points))
+    band = Level("certified bounds", lower, upper)
+    panel = Panel(title, "near-verbatim mass", (line,), (band,), is_share=False)
+    return overlay([panel], Setting("token evaluations", is_log=True))
 
 
-@house_style()
 def sampled_against_computed(windows: Sequence[Sequence[float]]) -> Figure:
     """Every window's sampled mass against the computed one, log-log: bars that miss the diagonal disagree.
 
