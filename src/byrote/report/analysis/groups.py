@@ -11,7 +11,7 @@ from byrote.report.analysis.queries import lines_drawing, query_lines
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, legend_above, new_figure, percent_axis
+from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, legend_above, new_figure, percent_axis, value_grid
 from byrote.report.view import RunView
 from byrote.report.words import integer, plural, share_words
 from byrote.stats.intervals import Rate
@@ -188,14 +188,12 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
         face = colour if split is Split.TARGET else "white"
         values = [rate.value for rate in rates]
         axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
-        for place, rate in zip(places, rates, strict=True):
-            if rate.interval.is_defined:
-                axes.hlines(place, rate.interval.low, rate.interval.high, color=colour, alpha=0.45, linewidth=1.6)
+        lows, highs = [rate.interval.low for rate in rates], [rate.interval.high for rate in rates]
+        axes.hlines(places, lows, highs, color=colour, alpha=0.45, linewidth=1.6)
     axes.set_yticks(range(len(groups)), [f"{group} ({sizes[group]})" for group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    axes.grid(visible=True, axis="x")
-    axes.grid(visible=False, axis="y")
+    value_grid(axes)
     axes.set_xlabel("records extractable")
     percent_axis(axes, "x")
     legend_above(axes)
