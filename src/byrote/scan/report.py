@@ -37,7 +37,7 @@ from byrote.report.analysis.series import (
     series_sentence,
     window_rows,
 )
-from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Reader, Rows, Section
 from byrote.report.figures import scan as figures
 from byrote.report.reader import continuation_blocks, page_data, ranked_documents, script_safe_json, strongest_passages
 from byrote.report.summary import certainty, facts, headline, model_card, notices, question, rate_cards
@@ -189,10 +189,9 @@ def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
 
 
 def _one(common: Content, view: RunView, asked: Asked) -> Content:
-    swept = (*passage_cells(view), *policy_cells(view), *queries.sweep_cells(view))
     shown = [
-        tables.rates_cells([view]), *copies_cells(view), *nearly_cells(view), *groups_cells(view), *swept,
-        *tables.posthoc_cells(view), *separation_cells([view]),
+        tables.rates_cells([view]), *copies_cells(view), *nearly_cells(view), *groups_cells(view), *_further(view),
+        *separation_cells([view]),
     ]  # fmt: skip
     numbers = tables.rates_numbers(view) | {"membership": separation_rows([view])}
     if asked.queries:
@@ -209,6 +208,11 @@ def _one(common: Content, view: RunView, asked: Asked) -> Content:
         reader=lambda: _reader([view], documents()),
         numbers={view.label: numbers},
     )
+
+
+def _further(view: RunView) -> tuple[Cells, ...]:
+    """Tables of what is measured when asked for."""
+    return (*passage_cells(view), *policy_cells(view), *queries.sweep_cells(view), *tables.posthoc_cells(view))
 
 
 def _several(common: Content, views: Sequence[RunView]) -> Content:
@@ -240,19 +244,7 @@ def _several(common: Content, views: Sequence[RunView]) -> Content:
         },
         reader=lambda: replace(
             _reader(views, documents),
-            tables=(
-                *(
-                    table
-                    for view in views
-                    for table in (
-                        *passage_cells(view),
-                        *policy_cells(view),
-                        *queries.sweep_cells(view),
-                        *tables.posthoc_cells(view),
-                    )
-                ),
-                *risk_cells(views),
-            ),
+            tables=(*(table for view in views for table in _further(view)), *risk_cells(views)),
             compared=(tables.models_cells(views), *side_by_side),
             certainty=certainty(views[0]),
             certainty_of=views[0].label,
