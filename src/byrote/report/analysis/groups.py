@@ -216,7 +216,11 @@ def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
     """Rates against copies in training, when at least two numbers of copies can be compared."""
     series: dict[str, list[tuple[int, Rate]]] = {}
     for view in views:
-        series |= copies_series(view, with_label=len(views) > 1)
+        prefix = f"{view.label}: " if len(views) > 1 else ""
+        for entry in copies_rates(view):
+            if entry.criterion in (Criterion.VERBATIM, Criterion.NEAR):
+                edition = ", another edition in training" if entry.is_other_edition else ""
+                series.setdefault(prefix + NAMES[entry.criterion] + edition, []).append((entry.copies, entry.rate))
     if not any(len(points) > 1 for points in series.values()):
         return []
     caption = "Share of windows extractable by how often their document stood in the training data (controls: 0)."
@@ -255,14 +259,3 @@ def group_drawings(views: Sequence[RunView]) -> list[Drawing]:
         if drawings:
             return drawings
     return []
-
-
-def copies_series(view: RunView, *, with_label: bool) -> dict[str, list[tuple[int, Rate]]]:
-    """A line per criterion for documents in the wording trained on, and one for other editions."""
-    series: dict[str, list[tuple[int, Rate]]] = {}
-    for entry in copies_rates(view):
-        if entry.criterion in (Criterion.VERBATIM, Criterion.NEAR):
-            prefix = f"{view.label}: " if with_label else ""
-            edition = ", another edition in training" if entry.is_other_edition else ""
-            series.setdefault(prefix + NAMES[entry.criterion] + edition, []).append((entry.copies, entry.rate))
-    return series
