@@ -22,7 +22,7 @@ from byrote.report.figures.style import drawn_rows, house_style, save_bytes
 from byrote.report.templates import FOLDER, rendered
 from byrote.report.words import listed
 from byrote.store.export import inert_text
-from byrote.store.files import atomic_file, make_folder, note_written
+from byrote.store.files import atomic_file, make_folder, note_written, noted_before
 
 TERMS = {
     "scan": "window threshold edits greedy verbatim near bounds answers interval control membership",
@@ -35,12 +35,6 @@ TERMS = {
     "study": "window threshold greedy verbatim near bounds interval queries cell samples",
 }
 """Kind → the definitions that its page ends with; a page with the shaded text has all of the first part."""
-OWN_FIGURE = re.compile(
-    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
-    r"|copies-queries|kinds|tags|passages|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences"
-    r"|beam-widths)(-run\d+|-\d+)?\.(svg|png|pdf|csv)"
-)
-"""Figures that an earlier report of other scans may have left, and this one may not have."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +84,6 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
         parts.append(PagePart(content, reader, figures, folder))
     page = out / "index.html"
     write_files(files | {page: page_html(parts).encode("utf-8", "backslashreplace")}, out)
-    # After writing, which refuses a folder that is a link to another place.
-    if any(drawn.parent == out / "figures" for drawn in files):
-        for path in set((out / "figures").iterdir()) - set(files):
-            if OWN_FIGURE.fullmatch(path.name):
-                path.unlink()
     return Written(page, (*files, *others))
 
 
@@ -174,12 +163,17 @@ def _inert(cell: str) -> str:
 
 
 def write_files(files: dict[Path, bytes], out: Path) -> None:
-    """Write the files of a report inside `out`, and their hashes into its written.json."""
+    """Write the files of a report inside `out`, and their hashes into its written.json; figures that an earlier report
+    wrote beside these, and this one did not, are removed."""
+    folders = {path.parent for path in files if path.parent.name == "figures"}
     try:
         for path, content in files.items():
             make_folder(path.parent, inside=out)
             with atomic_file(path) as file:
                 file.write(content)
+        for path in {out / name for name in noted_before(out)} - set(files):
+            if path.parent in folders:
+                path.unlink(missing_ok=True)
         note_written(out, files)
     except OSError as error:
         raise StorageError(
