@@ -240,24 +240,24 @@ def separations(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: float((a[:, None] > b[None]).mean()) for name, (a, b) in comparisons.items()}
 
 
+@house_style()
 def save_figure(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     groups = list(dict.fromkeys(row["group"] for row in rows))
     figure, axes = new_figure(7.0, 4.2)
     generator = np.random.default_rng(0)
-    with house_style():
-        for place, group in enumerate(groups):
-            values = np.array([row["log_ratio"] for row in rows if row["group"] == group]) / math.log(10)
-            colour = SERIES[1] if "≥" in group else SERIES[0] if "0 copies" in group else INK
-            heights = place + generator.uniform(-0.22, 0.22, len(values))
-            axes.scatter(values, heights, s=11, color=colour, alpha=0.6, linewidths=0)
-            axes.plot([np.median(values)] * 2, [place - 0.34, place + 0.34], color=colour, linewidth=2)
-            log_n = threshold(rows, GENERIC_SHORT if is_short(group) else GENERIC) / math.log(10)
-            axes.plot([log_n] * 2, [place - 0.45, place + 0.45], color=INK, linestyle=":", linewidth=1.2)
-        axes.set_yticks(range(len(groups)), groups)
-        axes.set_ylim(len(groups) - 0.4, -0.6)
-        axes.grid(visible=True, axis="x")
-        axes.set_xlabel("log₁₀ of P(s|p) / v̂")
-        axes.set_title("library_24m: bars are medians, dotted lines the threshold n of that suffix length")
+    for place, group in enumerate(groups):
+        values = np.array([row["log_ratio"] for row in rows if row["group"] == group]) / math.log(10)
+        colour = SERIES[1] if "≥" in group else SERIES[0] if "0 copies" in group else INK
+        heights = place + generator.uniform(-0.22, 0.22, len(values))
+        axes.scatter(values, heights, s=11, color=colour, alpha=0.6, linewidths=0)
+        axes.plot([np.median(values)] * 2, [place - 0.34, place + 0.34], color=colour, linewidth=2)
+        log_n = threshold(rows, GENERIC_SHORT if is_short(group) else GENERIC) / math.log(10)
+        axes.plot([log_n] * 2, [place - 0.45, place + 0.45], color=INK, linestyle=":", linewidth=1.2)
+    axes.set_yticks(range(len(groups)), groups)
+    axes.set_ylim(len(groups) - 0.4, -0.6)
+    axes.grid(visible=True, axis="x")
+    axes.set_xlabel("log₁₀ of P(s|p) / v̂")
+    axes.set_title("library_24m: bars are medians, dotted lines the threshold n of that suffix length")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "prior_library.png").write_bytes(save_bytes(figure, "png"))
     (folder / "prior_library.svg").write_bytes(save_bytes(figure, "svg"))

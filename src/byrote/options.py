@@ -180,12 +180,12 @@ class Option:
         return f"default: {self.default}"
 
 
-def option(default: Any, help: str, *, group: GroupName, **details: Any) -> Any:
+def option(default: Any, help: str, *, group: GroupName = "output", **details: Any) -> Any:
     """A field with its default, its explanation, and the bounds and spellings of `Spec`."""
     return field(default=default, metadata={"option": Spec(help=help, group=group, **details)})
 
 
-def required(help: str, *, group: GroupName, **details: Any) -> Any:
+def required(help: str, *, group: GroupName = "output", **details: Any) -> Any:
     """A field that must be given."""
     return field(metadata={"option": Spec(help=help, group=group, **details)})
 

@@ -20,9 +20,9 @@ from tests.scan.scans import SMALL, TinyLab, option_arguments, scan_arguments
 
 
 def figure_modules() -> Iterator[str]:
-    """All modules of `report/figures`, and the `figures` of every product."""
+    """All modules of `report/figures` and `report/analysis`, and the `figures` of every product."""
     for module in pkgutil.walk_packages(byrote.__path__, "byrote."):
-        if ".report.figures." in module.name or module.name.endswith(".figures"):
+        if ".report.figures." in module.name or ".report.analysis." in module.name or module.name.endswith(".figures"):
             yield module.name
 
 

@@ -168,5 +168,5 @@ def test_a_scan_without_probabilities_of_the_text_can_be_seen(
     for words in ("Min-K %++", "targets from controls best (AUC", "Nothing here says how likely a passage is"):
         assert words in plain(shown.out)
         assert words in page
-    assert ("Greedy answers" in page) == ("greedy" in measures)
+    assert ("greedy, exact" in page) == ("greedy" in measures)
     assert list((run / "report" / "figures").glob("membership.svg"))

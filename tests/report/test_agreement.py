@@ -1,5 +1,6 @@
 """Every place that tells a run's rates tells the same ones: headline, page, terminal, model card, gate, hub, logger."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -46,10 +47,11 @@ def test_every_place_tells_the_same_rate(view: RunView, criterion: Criterion, sp
     assert entry is not None
     share, interval = percent(hits / windows), interval_words(entry.rate.interval)
     content = scan_content([view])
-    (card,) = [card for card in content.cards if card.criterion == criterion]
-    bar = next(bar for bar in card.bars if bar.split == split)
-    assert (bar.share, bar.interval) == (share, f"95 %: {interval}")
-    assert bar.hits.startswith(f"{hits} of {windows}")
+    card = page_of(view).split(f'<article class="card {criterion}">')[1].split("</article>")[0]
+    bar = html.unescape(card.split(f'<div class="bar {split}">')[1].replace("\u00a0", " "))
+    assert f"<strong>{share}</strong>" in bar
+    assert f"{share}, 95 %: {interval}" in bar
+    assert f"<span>{hits} of {windows}" in bar
     assert f"| {share} ({hits}/{windows}) | {interval} |" in model_card(view)
     (table,) = [table for table in content.tables if table.name == "rates"]
     row = next(row for row in table.rows if row[0].startswith(criterion.value))

@@ -1,5 +1,9 @@
 """Figures are checked for what they draw: points, limits, labels, legends. Never for pixels."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -7,23 +11,22 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 from scipy.stats import binomtest
 
-from byrote.report.analysis.groups import GroupRate, rates_by_group
+from byrote.report.analysis.groups import GroupRate, rate_by_copies, rates_by_group
 from byrote.report.analysis.membership import drawn_curve
-from byrote.report.analysis.queries import policy_sweep
+from byrote.report.analysis.queries import policy_sweep, query_panel
 from byrote.report.analysis.rates import Criterion, rate_for, rates_by_criterion, split_rows
 from byrote.report.figures.longform import Recall, block_map, recall_bars, word_counts
-from byrote.report.figures.models import beam_width_sweep, verbatim_share_by_model
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
 from byrote.report.figures.scan import (
+    beam_width_sweep,
     book_heat_map,
     gain_curves,
     mass_scatter,
-    query_curves,
-    rate_by_copies,
     rates_by_edits,
     shell_heat_map,
     shell_violins,
     token_ranks,
+    verbatim_share_by_model,
     verdicts_by_edits,
 )
 from byrote.report.figures.style import (
@@ -35,6 +38,7 @@ from byrote.report.figures.style import (
     VERMILLION,
     decade,
     drawn_rows,
+    house_style,
     save_bytes,
 )
 from byrote.report.view import RunView
@@ -44,6 +48,14 @@ from byrote.stats.curves import MassKind, rate_curves
 from byrote.stats.intervals import Rate, RateMethod, exact_interval
 from byrote.stats.roc import roc_curve
 from byrote.types import Split
+
+
+@pytest.fixture(autouse=True)
+def in_house_style() -> Iterator[None]:
+    """As pages draw them."""
+    with house_style():
+        yield
+
 
 MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.2, 0.2, 0.2]])
 
@@ -76,27 +88,25 @@ def points_of(axes: Axes, label: str) -> np.ndarray:
 
 
 def test_rates_by_edits_draws_every_rate_at_its_edits(view: RunView) -> None:
-    rates = rates_by_criterion(view.population, 0.001)
-    axes = rates_by_edits(rates, threshold=0.001).figure.axes[0]
-    lines = {str(line.get_label()): line for line in axes.lines}
-    assert set(lines) == {"near-verbatim, target", "greedy, target", "near-verbatim, control", "greedy, control"}
-    assert sorted(legend_of(axes)) == sorted(lines)
-    near = lines["near-verbatim, target"]
-    for edits in range(6):
-        entry = rate_for(rates, Criterion.NEAR, split=Split.TARGET, edits=edits)
-        assert entry is not None
-        assert near.get_ydata()[edits] == entry.rate.value
-        assert near.get_xdata()[edits] == pytest.approx(edits, abs=0.2)
-    assert axes.get_ylim()[0] == 0
-    assert "0.001" in axes.get_ylabel()
+    figure = rates_by_edits([view]).figure
+    assert legend_of_figure(figure) == ["target", "control"]
+    for axes, criterion in zip(figure.axes, (Criterion.NEAR, Criterion.GREEDY), strict=True):
+        lines = {str(line.get_label()): line for line in axes.lines}
+        assert set(lines) == set(Split)
+        for split, edits in product(Split, range(6)):
+            entry = rate_for(view.rates, criterion, split=split, edits=edits)
+            assert entry is not None
+            assert lines[split].get_ydata()[edits] == entry.rate.value
+            assert lines[split].get_xdata()[edits] == pytest.approx(edits, abs=0.2)
+        assert axes.get_ylim()[0] == 0
+    assert "0.001" in figure.axes[0].get_title("left")
 
 
 def test_the_numbers_behind_a_figure_are_those_drawn(view: RunView) -> None:
-    drawn = drawn_rows(rates_by_edits(view.rates, threshold=view.threshold).figure)
-    points = {(row["series"], row["x"], row["y"]) for row in drawn}
+    drawn = drawn_rows(rates_by_edits([view]).figure)
+    near = {(row["x"], row["y"]) for row in drawn if row["series"] == "target" and "near" in row["panel"]}
     for entry in (one for one in view.rates if one.split is Split.TARGET and one.criterion is Criterion.NEAR):
-        found = [x for series, x, y in points if series == "near-verbatim, target" and y == entry.rate.value]
-        assert any(abs(x - (entry.edits or 0)) <= 0.2 for x in found)
+        assert any(abs(x - (entry.edits or 0)) <= 0.2 for x, y in near if y == entry.rate.value)
 
 
 def test_the_numbers_behind_bars_intervals_and_heat_maps() -> None:
@@ -114,12 +124,11 @@ def test_the_numbers_behind_bars_intervals_and_heat_maps() -> None:
 
 
 def test_rates_by_edits_has_a_whisker_from_low_to_high(view: RunView) -> None:
-    rates = [
-        e for e in rates_by_criterion(view.population, 0.001) if e.criterion is Criterion.NEAR and e.split == "target"
-    ]
-    axes = rates_by_edits(rates, threshold=0.001).figure.axes[0]
-    drawn = [(segment[0][1], segment[1][1]) for segment in axes.collections[0].get_segments()]
-    assert drawn == [pytest.approx((e.rate.interval.low, e.rate.interval.high)) for e in rates]
+    axes = rates_by_edits([view]).figure.axes[0]
+    for split, bars in zip(Split, axes.collections, strict=True):
+        found = [one.rate.interval for one in view.rates if (one.criterion, one.split) == (Criterion.NEAR, split)]
+        drawn = [(segment[0][1], segment[1][1]) for segment in bars.get_segments()]
+        assert drawn == [pytest.approx((one.low, one.high)) for one in found]
 
 
 def test_scatter_puts_each_category_in_its_colour_and_zero_on_the_rail() -> None:
@@ -174,13 +183,14 @@ def test_verbatim_share_names_models_with_their_counts() -> None:
     assert [float(line.get_ydata()[0]) for line in axes.lines] == pytest.approx([0.5, 0.5])
 
 
-def test_figures_without_anything_to_show_say_why() -> None:
+def test_figures_without_anything_to_show_say_why(view: RunView) -> None:
     nothing = np.zeros((3, 3))
+    unmeasured = replace(view, population=replace(view.population, mass_lower=None, greedy_distance=None))
     for figure in (
         shell_heat_map(nothing, threshold=0.001).figure,
         shell_violins(nothing, threshold=0.001).figure,
         verbatim_share_by_model([("m", nothing)], threshold=0.001).figure,
-        rates_by_edits([], threshold=0.001).figure,
+        rates_by_edits([unmeasured]).figure,
         verdicts_by_edits([], threshold=0.001).figure,
     ):
         assert len(figure.axes[0].texts[0].get_text()) > 10
@@ -211,45 +221,44 @@ def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> Non
 def test_query_curves_draw_rates_greedy_and_the_limit() -> None:
     curves = rate_curves(np.log([0.5, 0.001]), apart(2), queries=[1, 10, 10_000], probabilities=[0.5])
     control = rate_curves(np.log([0.001]), apart(1), queries=[1, 10, 10_000], probabilities=[0.5])
-    figure = query_curves([curves], greedy_rate=0.25, control=[control]).figure
-    axes = figure.axes[0]
-    line = axes.lines[0]
-    assert line.get_xdata().tolist() == [1, 10, 10_000]
-    assert line.get_ydata().tolist() == [0.5, 0.5, 1.0]
-    assert axes.lines[1].get_ydata()[0] == 1.0
-    assert list(axes.lines[2].get_ydata()) == [0, 0, 1.0]
-    assert axes.lines[2].get_color() == SOFT, "the control has one colour in every figure"
-    assert axes.lines[3].get_ydata()[0] == 0.25
-    assert legend_of_figure(figure) == ["p = 0.5", "any n", "control, p = 0.5", "greedy, one query"]
+    panel = query_panel(curves, control=control, floor=None, greedy_rate=0.25)
+    drawn = {line.label: [(point.place, point.value) for point in line.points] for line in panel.lines}
+    assert drawn == {
+        "p = 0.5": [(1, 0.5), (10, 0.5), (10_000, 1.0)],
+        "control, p = 0.5": [(1, 0), (10, 0), (10_000, 1.0)],
+        "any n": [(1, 1.0), (10, 1.0), (10_000, 1.0)],
+        "greedy, one query": [(1, 0.25), (10, 0.25), (10_000, 0.25)],
+    }
+    assert [line.label for line in panel.lines if line.is_control] == ["control, p = 0.5"]
+    axes = overlay([panel], Setting("queries, n", is_log=True)).axes[0]
+    assert axes.lines[1].get_color() == SOFT, "the control has one colour in every figure"
+
+
+QUERIES = [*range(680, 693), 693, 10_000]
+
+
+def queries_drawn(
+    logs: list[float], kind: MassKind, *, floor: float | None, queries: list[int]
+) -> list[tuple[str, list[float]]]:
+    """Style and places of every stretch of the curve."""
+    curves = rate_curves(np.array(logs), apart(len(logs)), queries=queries, probabilities=[0.5], mass_kind=kind)
+    panel = query_panel(curves, control=None, floor=floor, greedy_rate=None)
+    (axes,) = overlay([panel._replace(lines=panel.lines[:1])], Setting("queries, n", is_log=True)).axes
+    return [(str(line.get_linestyle()), list(line.get_xdata())) for line in axes.lines if len(line.get_xdata())]
 
 
 def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> None:
     """At p = 0.5 a mass of 0.001 needs 692.8 queries: beyond, what was not searched for would count."""
-    queries = [1, 100, 692, 693, 10_000]
-    logs = np.log([0.5, 0.0001])
-    curves = [
-        rate_curves(logs, apart(2), queries=queries, probabilities=[0.5], mass_kind=kind)
-        for kind in (MassKind.EXACT, MassKind.LOWER_BOUND)
-    ]
-    figure = query_curves(curves, greedy_rate=None, searched_down_to=0.001).figure
-    exact, near = (
-        [(line.get_linestyle(), line.get_xdata().tolist()) for line in axes.lines if len(line.get_xdata()) > 2]
-        for axes in figure.axes
-    )
-    assert exact == [("-", queries)], "the exact curve is what it is"
-    assert near == [("-", [1, 100, 692]), ("--", [692, 693, 10_000])]
-    assert any("p_z alone" in text for text in legend_of_figure(figure))
-    everywhere = query_curves(curves, greedy_rate=None).figure
-    assert not any(line.get_linestyle() == "--" for axes in everywhere.axes for line in axes.lines)
-    assert not any("p_z alone" in text for text in legend_of_figure(everywhere))
+    logs = np.log([0.5, 0.0001]).tolist()
+    near = queries_drawn(logs, MassKind.LOWER_BOUND, floor=0.001, queries=QUERIES)
+    assert near == [("-", QUERIES[:13]), ("--", QUERIES[12:])]
+    assert queries_drawn(logs, MassKind.LOWER_BOUND, floor=None, queries=QUERIES) == [("-", QUERIES)]
 
 
 def test_a_curve_whose_every_point_lies_beyond_the_stop_is_dashed_whole() -> None:
-    curves = rate_curves(
-        np.log([0.5]), apart(1), queries=[5_000, 10_000], probabilities=[0.5], mass_kind=MassKind.LOWER_BOUND
-    )
-    axes = query_curves([curves], greedy_rate=None, searched_down_to=0.001).figure.axes[0]
-    assert next(line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "--") == [5_000, 10_000]
+    queries = list(range(5_000, 5_020))
+    (only,) = queries_drawn([np.log(0.5)], MassKind.LOWER_BOUND, floor=0.001, queries=queries)
+    assert only == ("--", queries)
 
 
 def test_verdict_bars_stack_what_is_shown_what_is_open_and_what_is_ruled_out(view: RunView) -> None:
@@ -363,10 +372,11 @@ def test_a_level_is_drawn_as_a_band_with_its_name() -> None:
 
 
 def test_beam_width_sweep_shows_recovery_and_cost() -> None:
-    left, right = beam_width_sweep({"exact rule": [(5, 0.9, 300), (20, 1.0, 1030)]}).figure.axes
+    drawing = beam_width_sweep({"exact rule": [(5, 0.9, 300), (20, 1.0, 1030)]})
+    left, right = drawing.figure.axes
     assert list(left.lines[0].get_ydata()) == [0.9, 1.0]
     assert list(right.lines[0].get_ydata()) == [300, 1030]
-    assert legend_of(left) == ["exact rule"]
+    assert "exact rule" in drawing.caption
 
 
 def test_samples_converge_beside_the_certified_band() -> None:

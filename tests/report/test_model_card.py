@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from byrote.report.analysis.rates import Criterion, rate_for, rates_by_criterion
-from byrote.report.summary import citation, markdown_safe, model_card
+from byrote.report.summary import citation, model_card
+from byrote.report.templates import markdown_safe
 from byrote.report.view import RunView, with_threshold
 from byrote.report.words import percent
 from byrote.scan.options import RunConfig

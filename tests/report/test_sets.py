@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from byrote.report.analysis.comparison import compare_runs
-from byrote.report.analysis.sets import set_rows
+from byrote.report.analysis.comparison import compare_runs, set_rows
 from tests.report.test_compare import pair
 
 TAU = 0.001

@@ -191,6 +191,6 @@ def test_suffixes_without_characters_have_no_share_of_them() -> None:
     empty = [{**row(number, masses=(0.5, 0.6, 0.7)), "char_end": row(number)["suffix_char_start"]} for number in (0, 1)]
     document = ViewedDocument("target-0", "target", None, None, None, 0, None, False, 0, 2)
     for risk in document_risks(view_of(empty), document, (10.0,)):
-        assert risk.covered == risk.characters_low == risk.characters_high == 0
+        assert risk.characters_covered == risk.characters_at_least == risk.characters_at_most == 0
         assert math.isnan(risk.share_limit)
-        assert 0 < risk.leak_low <= risk.leak_high <= 1
+        assert 0 < risk.leak_at_least <= risk.leak_at_most <= 1

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from byrote.report.page import tied
+from byrote.report.templates import tied
 from byrote.report.words import number_from_log
 
 

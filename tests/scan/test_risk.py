@@ -110,8 +110,14 @@ def test_the_command_shows_lower_and_upper_ends_for_every_document(
     for document in view.documents:
         assert f"{document.name} (target)" in shown.out
         for risk in document_risks(view, document, (1.0, 1000.0)):
-            assert 0 <= risk.leak_low <= risk.leak_limit <= risk.leak_high <= 1
-            assert 0 <= risk.characters_low <= risk.characters_limit <= risk.characters_high <= risk.covered
+            assert 0 <= risk.leak_at_least <= risk.leak_limit_95 <= risk.leak_at_most <= 1
+            assert (
+                0
+                <= risk.characters_at_least
+                <= risk.characters_limit_95
+                <= risk.characters_at_most
+                <= risk.characters_covered
+            )
     assert "ε ≤ 2" in shown.out
     other = byrote("risk", tmp_path / "run", "--document", "nothing")
     assert other.code == 2

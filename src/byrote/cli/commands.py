@@ -28,7 +28,7 @@ def require_inputs(model: str, *texts: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions(Settled):
-    out: Path = option(Path("demo"), "Folder for the model, the texts, the run and the report.", group="output")
+    out: Path = option(Path("demo"), "Folder for the model, the texts, the run and the report.")
     stride_chars: int = like(RunConfig, "stride_chars", default=120)
 
 
@@ -41,16 +41,11 @@ def demo(options: DemoOptions) -> None:
 class Session(Settled):
     """How a run folder is opened."""
 
-    fresh: bool = option(
-        False, "Start over instead of resuming.", group="output", names="--fresh/--resume", is_common=True
-    )
+    fresh: bool = option(False, "Start over instead of resuming.", names="--fresh/--resume", is_common=True)
 
 
 @command(
-    RunConfig,
-    Session,
-    module="scan",
-    needs={"model": "required", "text": "required, or --pairs", "out": "required"},
+    RunConfig, Session, module="scan", needs={"model": "required", "text": "required, or --pairs", "out": "required"}
 )
 def scan(config: RunConfig, session: Session) -> None:
     """Measure how much of the texts the model can reproduce, and write a run folder.
@@ -64,9 +59,9 @@ def scan(config: RunConfig, session: Session) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeOptions(Settled):
-    out: Path = required("Run folder to write.", group="output", positional=True)
+    out: Path = required("Run folder to write.", positional=True)
     shards: tuple[Path, ...] = required(
-        "Folders of all shards of one scan (byrote scan --shard 0/3 …), in any order.", group="output", positional=True
+        "Folders of all shards of one scan (byrote scan --shard 0/3 …), in any order.", positional=True
     )
 
 
@@ -120,25 +115,19 @@ def plan(config: RunConfig, options: PlanOptions) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowOptions(Settled):
     runs: tuple[Path, ...] = required(
-        "Run folders of any kind, finished or not; several of one kind are also compared.",
-        group="output",
-        positional=True,
+        "Run folders of any kind, finished or not; several of one kind are also compared.", positional=True
     )
-    queries: tuple[float, ...] = option(
-        (), "Of a scan: rates within this many queries; may be repeated.", group="output", at_least=1
-    )
-    probability: tuple[float, ...] = option(
-        (0.5, 0.9), "Probability for --queries; may be repeated.", group="output", above=0, below=1
-    )
+    queries: tuple[float, ...] = option((), "Of a scan: rates within this many queries; may be repeated.", at_least=1)
+    probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", above=0, below=1)
     threshold: str | None = option(
-        None, "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.", group="output"
+        None, "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives."
     )
     epsilon: int | None = option(
         None, "Read scans at a smaller ε than they were searched with; a scan with it may certify more.",
-        group="output", at_least=0, default_words="edit_budget of the run",
+        at_least=0, default_words="edit_budget of the run",
     )  # fmt: skip
-    reveal: bool = option(False, "Print names, numbers and addresses that are otherwise masked.", group="output")
-    json: bool = option(False, "Print it as JSON, one entry a run.", group="output", names="--json")
+    reveal: bool = option(False, "Print names, numbers and addresses that are otherwise masked.")
+    json: bool = option(False, "Print it as JSON, one entry a run.", names="--json")
 
 
 @command(ShowOptions, module="runs")
@@ -154,13 +143,9 @@ def show(options: ShowOptions) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions(Settled):
     runs: tuple[Path, ...] = required(
-        "Run folders of any kind; several of one kind are compared, several kinds share a page.",
-        group="output",
-        positional=True,
+        "Run folders of any kind; several of one kind are compared, several kinds share a page.", positional=True
     )
-    out: Path | None = option(
-        None, "Where to write the report.", group="output", default_words="RUN/report when there is one run"
-    )
+    out: Path | None = option(None, "Where to write the report.", default_words="RUN/report when there is one run")
     threshold: str | None = like(ShowOptions, "threshold")
     reveal: bool = like(ShowOptions, "reveal")
 
@@ -177,30 +162,22 @@ def report(options: ReportOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions(Settled):
-    run: Path = required("A run folder, finished or not.", group="output", positional=True)
+    run: Path = required("A run folder, finished or not.", positional=True)
     format: ExportFormat | None = option(
         None, "csv has a column for every ε; jsonl an object a line; lm-eval is a folder with a task of its windows; "
-        "hub has the rates as evaluation results of the Hugging Face hub.", group="output", default_words="csv",
+        "hub has the rates as evaluation results of the Hugging Face hub.", default_words="csv",
     )  # fmt: skip
     to: LoggerName | None = option(
-        None, "Log the rates of a scan, and no text, to this logger as it is set up here.", group="output",
-        default_words="none",
-    )  # fmt: skip
-    project: str = option("byrote", "Project or experiment of --to.", group="output")
+        None, "Log the rates of a scan, and no text, to this logger as it is set up here.", default_words="none"
+    )
+    project: str = option("byrote", "Project or experiment of --to.")
     dataset: str | None = option(
-        None, "Of hub: the benchmark dataset of the hub that the results belong to, as org/name or org/name@revision.",
-        group="output",
-    )  # fmt: skip
-    out: Path | None = option(
-        None, "File to write; of lm-eval a folder.", group="output", default_words="beside the run's tables"
+        None, "Of hub: the benchmark dataset of the hub that the results belong to, as org/name or org/name@revision."
     )
-    table: ExportTable = option("results", "Which table.", group="output")
-    texts: bool = option(
-        True, "In CSV, add the passage of every window of a text; passages of records are left out.", group="output"
-    )
-    inert: bool = option(
-        True, "In CSV, put an apostrophe before texts that a spreadsheet would take for a formula.", group="output"
-    )
+    out: Path | None = option(None, "File to write; of lm-eval a folder.", default_words="beside the run's tables")
+    table: ExportTable = option("results", "Which table.")
+    texts: bool = option(True, "In CSV, add the passage of every window of a text; passages of records are left out.")
+    inert: bool = option(True, "In CSV, put an apostrophe before texts that a spreadsheet would take for a formula.")
 
 
 @command(ExportOptions, module="runs")
@@ -210,25 +187,20 @@ def export(options: ExportOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateOptions(Settled):
-    run: Path = required("A finished scan.", group="output", positional=True)
+    run: Path = required("A finished scan.", positional=True)
     max_rate: tuple[str, ...] = option(
-        (),
-        "A number and the most it may be: certified=0.01, near, mass, or 'kind:phone verbatim=0'; may be repeated.",
-        group="output",
-    )  # fmt: skip
-    baseline: Path | None = option(None, "A scan of the same windows to compare with.", group="output")
+        (), "A number and the most it may be: certified=0.01, near, mass, or 'kind:phone verbatim=0'; may be repeated."
+    )
+    baseline: Path | None = option(None, "A scan of the same windows to compare with.")
     max_increase: tuple[str, ...] = option(
-        (), "By how much a rate may exceed the baseline's: 0.02 means near=0.02; may be repeated.", group="output"
+        (), "By how much a rate may exceed the baseline's: 0.02 means near=0.02; may be repeated."
     )
     confidence: float = option(
-        0.95, "Chance that all that passes is within its limit and all that fails beyond.", group="output",
-        above=0, below=1,
-    )  # fmt: skip
-    json: Path | None = option(None, "Also write what was judged as JSON.", group="output")
-    junit: Path | None = option(None, "Also write it as JUnit XML.", group="output")
-    summary: Path | None = option(
-        None, "Also append it to this file as Markdown, such as $GITHUB_STEP_SUMMARY.", group="output"
+        0.95, "Chance that all that passes is within its limit and all that fails beyond.", above=0, below=1
     )
+    json: Path | None = option(None, "Also write what was judged as JSON.")
+    junit: Path | None = option(None, "Also write it as JUnit XML.")
+    summary: Path | None = option(None, "Also append it to this file as Markdown, such as $GITHUB_STEP_SUMMARY.")
 
 
 @command(GateOptions, module="runs")
@@ -242,17 +214,15 @@ def gate(options: GateOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOptions(Settled):
-    before: Path = required("A finished scan.", group="output", positional=True)
-    after: Path = required("A scan of the same windows with another model.", group="output", positional=True)
+    before: Path = required("A finished scan.", positional=True)
+    after: Path = required("A scan of the same windows with another model.", positional=True)
     later: tuple[Path, ...] = option(
         (), "A scan of what was made of the second model later, quantised or trained on: what comes back; may be "
-        "repeated.", group="output",
+        "repeated.",
     )  # fmt: skip
-    control: Path | None = option(
-        None, "A scan with a model that was never trained on the texts, to compare with.", group="output"
-    )
-    out: Path | None = option(None, "Also write a page with figures and tables to this folder.", group="output")
-    json: bool = option(False, "Print it as JSON.", group="output", names="--json")
+    control: Path | None = option(None, "A scan with a model that was never trained on the texts, to compare with.")
+    out: Path | None = option(None, "Also write a page with figures and tables to this folder.")
+    json: bool = option(False, "Print it as JSON.", names="--json")
 
 
 @command(ChangeOptions, module="runs")
@@ -265,11 +235,11 @@ def change(options: ChangeOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskOptions(Settled):
-    run: Path = required("A run folder, finished or not.", group="output", positional=True)
+    run: Path = required("A run folder, finished or not.", positional=True)
     queries: tuple[float, ...] = option(
-        (1.0, 100.0, 10_000.0, 1_000_000.0), "How many queries; may be repeated.", group="output", at_least=1
+        (1.0, 100.0, 10_000.0, 1_000_000.0), "How many queries; may be repeated.", at_least=1
     )
-    document: str | None = option(None, "Only this document.", group="output")
+    document: str | None = option(None, "Only this document.")
 
 
 @command(RiskOptions, module="runs")
@@ -279,7 +249,7 @@ def risk(options: RiskOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsOptions(Settled):
-    folder: Path = option(Path("."), "Where to look, folders inside of it included.", group="output", positional=True)
+    folder: Path = option(Path("."), "Where to look, folders inside of it included.", positional=True)
 
 
 @command(RunsOptions, module="runs")
@@ -289,7 +259,7 @@ def runs(options: RunsOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions(Settled):
-    run: Path = required("A run folder of any kind, finished or not.", group="output", positional=True)
+    run: Path = required("A run folder of any kind, finished or not.", positional=True)
 
 
 @command(VerifyOptions, module="runs")
@@ -311,11 +281,9 @@ class RecallOptions(Settled):
     repeated_passes: int = option(
         4, "Further passes that look for moved and duplicated passages.", group="audit", at_least=0
     )
-    out: Path | None = option(
-        None, "Folder of the run: both texts, every block, the numbers, and a page.", group="output"
-    )
-    html: Path | None = option(None, "Write both texts side by side as a page.", group="output")
-    json: Path | None = option(None, "Write every number and block as JSON.", group="output")
+    out: Path | None = option(None, "Folder of the run: both texts, every block, the numbers, and a page.")
+    html: Path | None = option(None, "Write both texts side by side as a page.")
+    json: Path | None = option(None, "Write every number and block as JSON.")
 
 
 @command(RecallOptions, Session, module="longform")
@@ -331,7 +299,7 @@ class Shown(Settled):
     reveal: bool = like(ShowOptions, "reveal", is_common=True)
 
 
-@command(PriorConfig, Session, Shown, module="prior")
+@command(PriorConfig, Session, Shown, module="scan")
 def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
     require_inputs(*config.inputs)
@@ -343,7 +311,7 @@ class StudyCommand(Settled):
         "YAML file of the study, or the name of a recipe (byrote recipes lists them).", group="text", positional=True
     )
     out: Path | None = option(
-        None, "Folder of the study; an unfinished one is resumed.", group="output", default_words="out of the file"
+        None, "Folder of the study; an unfinished one is resumed.", default_words="out of the file"
     )
     model: tuple[str, ...] = option(
         (), "Models in the place of the file's, in its order; numbers published about those are compared with them.",
@@ -379,7 +347,7 @@ def study(given: StudyCommand) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipesOptions(Settled):
-    name: str | None = option(None, "Print the file of this recipe.", group="output", positional=True)
+    name: str | None = option(None, "Print the file of this recipe.", positional=True)
 
 
 @command(RecipesOptions, module="study")
@@ -389,7 +357,7 @@ def recipes(options: RecipesOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterfactualOptions(Settled):
-    out: Path = required("Folder of the run; resumed if unfinished.", group="output")
+    out: Path = required("Folder of the run; resumed if unfinished.")
     preset: Literal["quick", "full", "test"] = option(
         "quick", "Minutes on two cores (quick), hours (full), or seconds (test).", group="text"
     )

@@ -16,8 +16,6 @@ from byrote.cli.console import make_status, verbosity
 from byrote.errors import ConfigError
 from byrote.options import GroupName, Option, flags_of, gather, profile_names, profile_path, require_known, settable_of
 
-SLOW_IMPORTS = ("scan", "prior")
-"""Modules that import torch and transformers, which takes seconds."""
 MANY = 20
 """A command with more flags than that shows the common ones in `--help`, and all in `--help-all`."""
 
@@ -63,7 +61,7 @@ def command(
             settled = gather(homes, given | assigned, named, config[0] if config else None)
             with verbosity(is_verbose=is_verbose, is_quiet=is_quiet):
                 check(*settled)
-                with make_status("loading libraries") if module in SLOW_IMPORTS else nullcontext():
+                with make_status("loading libraries") if module == "scan" else nullcontext():  # torch: seconds
                     commands = import_module(f"byrote.cli.{module}")
                 getattr(commands, check.__name__)(*settled)
 

@@ -11,7 +11,7 @@ from byrote.integrations.hub import write_eval_results
 from byrote.integrations.lm_eval import write_task
 from byrote.integrations.loggers import log_to
 from byrote.report.content import DEFAULTS, Asked, contents_json
-from byrote.report.gate import EXIT_CODES, as_json, as_junit, judge, parse_rule
+from byrote.report.gate import EXIT_CODES, as_json, as_junit, as_markdown, judge, parse_rule
 from byrote.report.terminal import print_content
 from byrote.report.view import LISTS_BY_EDITS, load_view
 from byrote.report.words import plural
@@ -98,16 +98,14 @@ def gate(options: commands.GateOptions) -> None:
     baseline = None if options.baseline is None else load_view(options.baseline)
     judgement = judge(view, rules, baseline=baseline, confidence=options.confidence)
     contents = {
-        options.json: as_json(view, judgement, baseline=baseline).encode() + b"\n",
+        options.json: as_json(view, judgement, baseline=baseline) + "\n",
         options.junit: as_junit(view, judgement),
     }
     for path, content in contents.items():
         if path is not None:
             with atomic_file(path) as file:
-                file.write(content)
+                file.write(content.encode())
     if options.summary is not None:
-        from byrote.integrations.github import as_markdown
-
         try:
             with options.summary.open("a", encoding="utf-8") as appended:
                 appended.write(as_markdown(view, judgement))

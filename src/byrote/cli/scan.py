@@ -1,12 +1,15 @@
-"""`byrote scan`, `byrote merge` and `byrote mc`."""
+"""`byrote scan`, `byrote merge`, `byrote mc` and `byrote prior`."""
 
 import sys
+from pathlib import Path
 
-from byrote.cli.commands import MergeOptions, Session
+from byrote.cli.commands import MergeOptions, Session, Shown
 from byrote.cli.console import make_console, make_progress
 from byrote.models.base import LanguageModel
+from byrote.prior.options import PriorConfig
+from byrote.report.content import Asked
 from byrote.report.summary import headline
-from byrote.report.terminal import cells_table, terminal_text
+from byrote.report.terminal import cells_table, print_content, terminal_text
 from byrote.report.view import load_view
 from byrote.scan.mc import sample_to_folder
 from byrote.scan.merge import merge_shards
@@ -51,3 +54,20 @@ def mc(given: McOptions, session: Session) -> None:
         console.print(sentence, soft_wrap=True)
     if given.out is not None:
         make_console(stderr=True).print(f"See it with: byrote show {given.out}", soft_wrap=True)
+
+
+def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
+    from byrote.prior.report import read
+    from byrote.prior.run import prior_to_folder
+    from byrote.report.page import write_page
+
+    with make_progress("prefixes") as progress:
+        was_complete = prior_to_folder(
+            config, progress=progress, say=progress.announce, command_line=sys.argv, fresh=session.fresh
+        )
+    console, out = make_console(), Path(config.out)
+    print_content(read([out], Asked(reveal=shown.reveal)), console)
+    page = write_page([read([out])], out / "report").page
+    console.print(f"\nResults: {out}\nPage: {page}", soft_wrap=True)
+    if was_complete:
+        make_console(stderr=True).print(f"{out} was complete already; --fresh starts over.", soft_wrap=True)

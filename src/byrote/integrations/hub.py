@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 from byrote.report.analysis.limits import limit_of
-from byrote.report.analysis.rates import HEADLINE_CRITERIA
 from byrote.report.summary import citation
 from byrote.report.view import RunView
 from byrote.report.words import percent, policy_words, share_words
@@ -36,19 +35,17 @@ def eval_results(view: RunView, dataset: str) -> list[dict[str, Any]]:
 
 
 def _entries(view: RunView) -> Iterator[tuple[str, float, str]]:
-    for split in Split:
-        for criterion in HEADLINE_CRITERIA:
-            if (entry := view.rate(criterion, split)) is None:
-                continue
-            limit = limit_of(view, split=split) if criterion == "near" else None
-            words = [
-                f"{share_words(entry.rate)} of {entry.rate.n} {split} windows, 95 % interval in brackets",
-                *([] if limit is None else [f"a certified lower bound; at most {percent(limit.high)}"]),
-                f"tau {view.threshold:g}, at most {entry.edits or 0} token edits",
-                policy_words(view.config),
-                citation(view),
-            ]
-            yield "control_" * (split is Split.CONTROL) + criterion, float(entry.rate.value), "; ".join(words)
+    for entry in view.headline_rates:
+        limit = limit_of(view, split=entry.split) if entry.criterion == "near" else None
+        words = [
+            f"{share_words(entry.rate)} of {entry.rate.n} {entry.split} windows, 95 % interval in brackets",
+            *([] if limit is None else [f"a certified lower bound; at most {percent(limit.high)}"]),
+            f"tau {view.threshold:g}, at most {entry.edits or 0} token edits",
+            policy_words(view.config),
+            citation(view),
+        ]
+        task = "control_" * (entry.split is Split.CONTROL) + entry.criterion
+        yield task, float(entry.rate.value), "; ".join(words)
 
 
 def write_eval_results(view: RunView, out: Path, *, dataset: str) -> int:

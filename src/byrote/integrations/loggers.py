@@ -11,7 +11,6 @@ from typing import Any
 
 from byrote.errors import ConfigError, ModelError
 from byrote.report.analysis.limits import limit_of
-from byrote.report.analysis.rates import HEADLINE_CRITERIA
 from byrote.report.analysis.series import mean_counted_mass
 from byrote.report.view import DECISIVE, RunView
 from byrote.types import LoggerName, Split
@@ -24,12 +23,12 @@ def numbers_of(view: RunView) -> dict[str, float]:
 
 
 def _numbers(view: RunView) -> Iterator[tuple[str, float]]:
+    for entry in view.headline_rates:
+        name = f"{entry.split}/{entry.criterion}"
+        yield name, entry.rate.value
+        yield f"{name}_low", entry.rate.interval.low
+        yield f"{name}_high", entry.rate.interval.high
     for split in Split:
-        for criterion in HEADLINE_CRITERIA:
-            if (entry := view.rate(criterion, split)) is not None:
-                yield f"{split}/{criterion}", entry.rate.value
-                yield f"{split}/{criterion}_low", entry.rate.interval.low
-                yield f"{split}/{criterion}_high", entry.rate.interval.high
         if (limit := limit_of(view, split=split)) is not None:
             yield f"{split}/near_at_most", limit.high
             yield f"{split}/mean_mass_of_others_at_most", limit.rest.mean_mass

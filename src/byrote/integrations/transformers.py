@@ -23,10 +23,9 @@ from transformers import TrainerCallback
 
 from byrote.errors import ByroteError, ConfigError, ModelError
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.report.analysis.rates import HEADLINE_CRITERIA, split_rows
 from byrote.report.analysis.series import change_between, mean_counted_mass
 from byrote.report.gate import parse_rule, rate_bracket
-from byrote.report.view import RunView, load_view
+from byrote.report.view import load_view
 from byrote.scan.api import Windows, load_model, scan
 from byrote.types import Split
 
@@ -133,7 +132,10 @@ class MemorizationCallback(TrainerCallback):  # type: ignore[misc]
             results = scan(self._model, self._windows, **self._options)
             path = results.save(self._out / _folder_name(step), fresh=True, sections={"training": {"step": step}})
         view = load_view(path)
-        numbers = dict(_rates(view))
+        numbers: dict[str, float] = {
+            f"control/{entry.criterion}" if entry.split is Split.CONTROL else str(entry.criterion): entry.rate.value
+            for entry in view.headline_rates
+        }
         numbers["mean_mass"] = mean_counted_mass(view)
         if earlier:
             change = change_between(load_view(earlier[-1]), view)
@@ -144,14 +146,6 @@ class MemorizationCallback(TrainerCallback):  # type: ignore[misc]
             found = rate_bracket(view, self._rule, alpha=FALSE_ALARM * 6 / (math.pi * looks) ** 2)
             numbers["alarm"] = float(found.low > self._rule.limit)
         return numbers | {"seconds": time.monotonic() - started}
-
-
-def _rates(view: RunView) -> Iterator[tuple[str, float]]:
-    for split in Split:
-        for criterion in HEADLINE_CRITERIA:
-            entry = view.rate(criterion, split) if split_rows(view.population, split).any() else None
-            if entry is not None:
-                yield f"control/{criterion}" if split is Split.CONTROL else str(criterion), entry.rate.value
 
 
 def _folder_name(step: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from byrote.corpus.normalise import Words, normalised_words
 from byrote.longform.matching import Block, matching_blocks
 from byrote.longform.recall import RecallBlock, RecallResult
-from byrote.report.page import rendered
+from byrote.report.templates import rendered
 from byrote.report.words import integer, percent
 
 HTML = Path(__file__).parent / "html"

@@ -20,8 +20,7 @@ from byrote.longform.recall import RecallResult, longest_common_run
 from byrote.longform.run import BOOK, AuditFolder, generation_name, read_audit
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written, of_manifests
 from byrote.report.figures import longform as figures
-from byrote.report.figures.style import save_bytes
-from byrote.report.page import PageFigure, write_files, write_page
+from byrote.report.page import draw_figures, write_files, write_page
 from byrote.report.view import model_name
 from byrote.report.words import integer, listed, percent, plural
 from byrote.store.files import make_folder
@@ -331,15 +330,9 @@ def write_exhibit(run: Path, out: Path | None = None) -> Written:
     """Write `out`/index.html, exhibit.zip and figures (default: RUN/report), for the owner's eyes only."""
     audit = read_audit(run)
     folder = run / "report" if out is None else out
-    drawn: dict[Path, bytes] = {}
-    shown = []
-    for drawing in _drawings(audit):
-        vector = save_bytes(drawing.figure, "svg")
-        drawn[folder / "figures" / f"{drawing.name}.svg"] = vector
-        drawn[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
-        # The page has a map of its own, whose passages are links.
-        if not drawing.is_wide:
-            shown.append(PageFigure(drawing.name, drawing.caption, vector))
+    every, drawn = draw_figures(lambda: _drawings(audit), folder)
+    # The page has a map of its own, whose passages are links.
+    shown = [(drawing, source) for drawing, source in every if not drawing.is_wide]
     page = pages.render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
     written = Written(folder / "index.html", (folder / "exhibit.zip", *drawn))
     write_files(drawn | {written.page: page, written.others[0]: _bundle(audit, page)}, run if out is None else out)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
+    from byrote.report.analysis.rates import CriterionRate
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -61,16 +63,12 @@ class Link(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One rate drawn as a dot inside its interval; positions are percent of the track."""
+    """One rate, drawn as a dot inside its interval."""
 
-    split: str
     name: str
-    share: str
-    hits: str
-    interval: str
-    value: float
-    low: float | None
-    width: float | None
+    entry: "CriterionRate"
+    at_most: str
+    """The share that answers leave open, in words, where they say something."""
 
 
 class RateCard(NamedTuple):
@@ -92,24 +90,6 @@ class StrongPassage(NamedTuple):
     note: str
 
 
-class DocumentLine(NamedTuple):
-    """A document in the page's list; `place` is its position in the data of its run."""
-
-    place: int
-    name: str
-    split: str
-    cells: tuple[str, ...]
-    """Copies, greedy, verbatim, near-verbatim, text covered."""
-
-
-class DocumentList(NamedTuple):
-    """The first rows of all the documents of a run."""
-
-    label: str
-    rows: tuple[DocumentLine, ...]
-    documents: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reader:
     """The shaded text with its controls, and what only the page of scans with probabilities has beside it."""
@@ -120,8 +100,8 @@ class Reader:
     """(element id, base64 of gzipped JSON)."""
     strongest: tuple[StrongPassage, ...]
     """For print, where nothing can be clicked."""
-    documents: tuple[DocumentList, ...]
-    """One for each run."""
+    documents: Mapping[str, Rows]
+    """Run → the rows of documents.csv in the order of the page, `place` being that in the data."""
     followed: tuple[StrongPassage, ...]
     """Long answers beside the text; empty where no passages were measured."""
     model_cards: tuple[str, ...]

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
@@ -27,13 +26,14 @@ from byrote.errors import ConfigError, RunError
 from byrote.report.analysis.comparison import require_same_windows
 from byrote.report.analysis.limits import answers_words, limit_of
 from byrote.report.analysis.rates import Criterion, hits_of, split_rows
+from byrote.report.templates import rendered
 from byrote.report.view import RunView, selection_of
 from byrote.report.words import listed, percent
 from byrote.stats.answers import mean_at_most, mean_mass_at_most
 from byrote.stats.intervals import check_level
 from byrote.stats.limits import drawn_share
 from byrote.stats.population import Flags
-from byrote.types import Split
+from byrote.types import Interval, Split
 
 MEASURED = ("greedy", "verbatim", "certified", "near", "mass")
 MORE_WINDOWS = (2, 3, 5, 10, 20, 50, 100)
@@ -50,6 +50,7 @@ class Outcome(StrEnum):
     FAIL = "fail"
 
 
+SIGNS = {Outcome.PASS: "pass", Outcome.FAIL: "**FAIL**", Outcome.CANNOT_TELL: "cannot tell"}
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.CANNOT_TELL: 3}
 
 
@@ -69,17 +70,22 @@ class Rule(NamedTuple):
 
 
 class RateBracket(NamedTuple):
-    """Between which numbers a rate lies, and whether the windows measured are a sample of those it is about."""
+    """Between which numbers a rate or a mean lies, by the `windows` that were measured."""
 
     low: float
     high: float
     windows: int
-    is_sample: bool
-    about: str
-    population: int | None = None
-    """How many windows it is about, where that was counted."""
-    deciding: Callable[[int], tuple[float, float]] | None = None
-    """Between which numbers it would lie, were so many times as many windows drawn."""
+    population: int | None
+    """Windows it is about: those measured, or all that they were drawn from; None where these were not counted."""
+    drawn: Callable[[int], tuple[float, float]] | None = None
+    """Of drawn windows: between which numbers it would lie, were so many drawn."""
+
+    @property
+    def about(self) -> str:
+        if self.drawn is None:
+            return f"{self.windows:,} windows"
+        whole = "all" if self.population is None else f"{self.population:,}"
+        return f"{whole} windows ({self.windows:,} of them drawn)"
 
 
 class Finding(NamedTuple):
@@ -164,18 +170,18 @@ def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) 
 
 def _what_would_decide(view: RunView, rule: Rule, found: RateBracket, alpha: float) -> str:
     """What to measure so that the rule can be decided."""
-    if found.is_sample and found.deciding is not None:
+    if found.drawn is not None:
+        words = ""
         for factor in MORE_WINDOWS:
-            low, high = found.deciding(factor)
+            windows = min(factor * found.windows, found.population or factor * found.windows)
+            low, high = found.drawn(windows)
+            words = f"{'All ' * (windows == found.population)}{windows:,} windows would"
             if high <= rule.limit or low > rule.limit:
-                return (
-                    f"{_more(factor * found.windows, found.population)} would decide it, if their share stays the same."
-                )
-        most = _more(MORE_WINDOWS[-1] * found.windows, found.population)
-        return f"{most} would not decide it either, should their share stay so near the limit."
+                return f"{words} decide it, if their share stays the same."
+        return f"{words} not decide it either, should their share stay so near the limit."
     if rule.measured == "mass":
         return "More answers would tell (--answers N)."
-    rows, split = _rows_of(view, rule)
+    rows, split, *_ = _windows_of(view, rule)
     limit = limit_of(view, split=split, rows=rows, level=1 - alpha)
     if rule.measured != "near" or limit is None:
         return "The server lists too few tokens to tell; ask for more of them (--set logprobs=N)."
@@ -193,81 +199,69 @@ def mass_words(share: float) -> str:
 
 def rate_bracket(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
     """The rate over all windows of the texts: over those measured, if all were; else by the chance of the draw."""
-    rows, split = _rows_of(view, rule)
-    measured = int(rows.sum())
-    population = _population(view, rule, split, measured)
-    is_sample = population != measured
-    low, high = _counts(view, rule, rows, split, level=1 - (alpha / 2 if is_sample else alpha))
-    if not is_sample:
-        return RateBracket(low / measured, high / measured, measured, is_sample, f"{measured:,} windows")
+    rows, split, measured, population = _windows_of(view, rule)
+    level = 1 - (alpha if population == measured else alpha / 2)
+    low, high = counts = _counts(view, rule, rows, split, level=level)
 
-    def deciding(factor: int) -> tuple[float, float]:
-        drawn = measured * factor if population is None else min(measured * factor, population)
-        counts = [min(drawn, math.ceil(count * drawn / measured)) for count in (low, high)]
-        shares = [drawn_share(count, drawn, population, alpha=alpha / 2) for count in counts]
-        return shares[0].low, shares[1].high
+    def drawn(windows: int) -> tuple[float, float]:
+        least, most = _shares(counts, measured, windows, population, alpha)
+        return least.low, most.high
 
-    return RateBracket(*deciding(1), measured, is_sample, _about(measured, population), population, deciding)
-
-
-def _more(windows: int, population: int | None) -> str:
-    return f"All {population:,} windows" if population is not None and windows >= population else f"{windows:,} windows"
-
-
-def _about(measured: int, population: int | None) -> str:
-    whole = "all" if population is None else f"{population:,}"
-    return f"{whole} windows ({measured:,} of them drawn)"
+    return _bracket(measured, population, (low / measured, high / measured), drawn)
 
 
 def _increase(view: RunView, baseline: RunView, rule: Rule, *, alpha: float) -> RateBracket:
     """The difference of two rates over the same windows, by those that meet the criterion in one run alone."""
-    rows, split = _rows_of(view, rule)
-    rows_before, _ = _rows_of(baseline, rule)
-    measured = int(rows.sum())
-    population = _population(view, rule, split, measured)
-    now, before = (
-        dict(zip(one.population.window_id[chosen], _flags(one, rule)[chosen], strict=True))
-        for one, chosen in ((view, rows), (baseline, rows_before))
-    )
-    more, fewer = (
-        sum(bool(first[name]) and not second.get(name, False) for name in first)
-        for first, second in ((now, before), (before, now))
-    )
-    if population == measured:
-        change = (more - fewer) / measured
-        return RateBracket(change, change, measured, False, f"{measured:,} windows")
+    rows, _, measured, population = _windows_of(view, rule)
+    hits_before = _flags(baseline, rule) & _windows_of(baseline, rule)[0]
+    names_before = dict(zip(baseline.population.window_id, hits_before, strict=True))
+    now = _flags(view, rule) & rows
+    before = np.array([names_before[name] for name in view.population.window_id], dtype=np.bool_)
+    more, fewer = int((now & ~before).sum()), int((before & ~now).sum())
 
-    def deciding(factor: int) -> tuple[float, float]:
-        drawn = measured * factor if population is None else min(measured * factor, population)
-        counts = [min(drawn, math.ceil(count * drawn / measured)) for count in (more, fewer)]
-        up, down = (drawn_share(count, drawn, population, alpha=alpha / 2) for count in counts)
+    def drawn(windows: int) -> tuple[float, float]:
+        up, down = _shares((more, fewer), measured, windows, population, alpha)
         return up.low - down.high, up.high - down.low
 
-    return RateBracket(*deciding(1), measured, True, _about(measured, population), population, deciding)
+    change = (more - fewer) / measured
+    return _bracket(measured, population, (change, change), drawn)
 
 
 def _mean_mass(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
     """The mean over windows of the chance that a query brings the passage out within ε: certified from below, by
     sampled answers from above. Of drawn windows the mean of all is limited by Chernoff's bound."""
-    rows, split = _rows_of(view, rule)
+    rows, _, measured, population = _windows_of(view, rule)
     part = view.population.select(rows)
     if part.mass_lower is None or part.mass_upper is None:
         raise RunError(f"{view.path} has no near-verbatim masses; scan with --measures near.")
-    measured = len(part)
-    population = _population(view, rule, split, measured)
     low, high = float(part.mass_lower[:, -1].mean()), float(part.mass_upper[:, -1].mean())
     answers = 0 if part.answers is None else int(part.answers.sum())
     hits = 0 if part.answer_hits is None else int(part.answer_hits[:, -1].sum())
-    if population == measured:
-        high = min(high, mean_mass_at_most(hits, answers, level=1 - alpha)) if answers else high
-        return RateBracket(low, high, measured, False, f"{measured:,} windows")
+    most = min(high, mean_mass_at_most(hits, answers, level=1 - alpha)) if answers else high
     seen = min(high, hits / answers) if answers else high
 
-    def deciding(factor: int) -> tuple[float, float]:
-        drawn = measured * factor if population is None else min(measured * factor, population)
-        return 1 - mean_at_most(1 - low, drawn, alpha / 2), mean_at_most(seen, drawn, alpha / 2)
+    def drawn(windows: int) -> tuple[float, float]:
+        return 1 - mean_at_most(1 - low, windows, alpha / 2), mean_at_most(seen, windows, alpha / 2)
 
-    return RateBracket(*deciding(1), measured, True, _about(measured, population), population, deciding)
+    return _bracket(measured, population, (low, most), drawn)
+
+
+def _bracket(
+    measured: int, population: int | None, known: tuple[float, float], drawn: Callable[[int], tuple[float, float]]
+) -> RateBracket:
+    """What is `known` where all windows were measured; otherwise what so many `drawn` windows say about all."""
+    if population == measured:
+        return RateBracket(*known, measured, population)
+    return RateBracket(*drawn(measured), measured, population, drawn)
+
+
+def _shares(
+    counts: tuple[int, int], measured: int, windows: int, population: int | None, alpha: float
+) -> list[Interval]:
+    """Limits of two shares of all windows, by counts as frequent among so many drawn `windows` as among those
+    measured."""
+    scaled = (min(windows, math.ceil(count * windows / measured)) for count in counts)
+    return [drawn_share(count, windows, population, alpha=alpha / 2) for count in scaled]
 
 
 def _flags(view: RunView, rule: Rule) -> Flags:
@@ -294,8 +288,16 @@ def _counts(view: RunView, rule: Rule, rows: Flags, split: Split, *, level: floa
     return certain, certain
 
 
-def _rows_of(view: RunView, rule: Rule) -> tuple[Flags, Split]:
-    """The windows that a rule is about, and their split."""
+class RuleWindows(NamedTuple):
+    rows: Flags
+    split: Split
+    measured: int
+    population: int | None
+    """As in `RateBracket`."""
+
+
+def _windows_of(view: RunView, rule: Rule) -> RuleWindows:
+    """The windows that a rule is about."""
     split = Split.CONTROL if (rule.grouping, rule.group) == ("split", "control") else Split.TARGET
     rows, choices = split_rows(view.population, split), ""
     if rule.grouping not in (None, "split"):
@@ -310,11 +312,11 @@ def _rows_of(view: RunView, rule: Rule) -> tuple[Flags, Split]:
         raise RunError(
             f"{view.path} has no window for {rule.text!r}, and a rate of nothing is neither high nor low{choices}."
         )
-    return rows, split
+    measured = int(rows.sum())
+    return RuleWindows(rows, split, measured, _population(view, rule, split, measured))
 
 
 def _population(view: RunView, rule: Rule, split: Split, measured: int) -> int | None:
-    """How many windows the rate is about: those measured, or all that they were drawn from; None if not counted."""
     if not view.is_complete:
         raise RunError(
             f"{view.path} is not finished: what is there is no sample of the rest. Let the scan finish first."
@@ -353,22 +355,11 @@ def as_json(view: RunView, judgement: Judgement, *, baseline: RunView | None = N
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
-def as_junit(view: RunView, judgement: Judgement) -> bytes:
+def as_junit(view: RunView, judgement: Judgement) -> str:
     """One test case a rule: a failure where it fails, an error where it is undecided."""
-    outcomes = [finding.outcome for finding in judgement.findings]
-    suite = ElementTree.Element(
-        "testsuite",
-        name=f"byrote gate {view.model}",
-        tests=str(len(outcomes)),
-        failures=str(outcomes.count(Outcome.FAIL)),
-        errors=str(outcomes.count(Outcome.CANNOT_TELL)),
-    )
-    for finding in judgement.findings:
-        case = ElementTree.SubElement(suite, "testcase", classname="byrote.gate", name=finding.rule.name)
-        if finding.outcome is not Outcome.PASS:
-            kind = "failure" if finding.outcome is Outcome.FAIL else "error"
-            ElementTree.SubElement(case, kind, message=finding.words, type=finding.outcome.value)
-        ElementTree.SubElement(case, "system-out").text = finding.words
-    ElementTree.indent(suite)
-    written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
-    return written + b"\n"
+    return rendered("gate.xml", model=view.model, findings=judgement.findings)
+
+
+def as_markdown(view: RunView, judgement: Judgement) -> str:
+    """For the summary of a GitHub job: a heading, and a row for every rule with the bracket it was judged by."""
+    return rendered("gate.md", view=view, judgement=judgement, signs=SIGNS)

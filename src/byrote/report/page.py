@@ -9,24 +9,21 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from byrote import __version__
 from byrote.errors import StorageError
-from byrote.report.content import Cells, Content, Link, Reader, Rows, Written
-from byrote.report.figures.style import drawn_rows, save_bytes
-from byrote.report.words import THIN_SPACE, listed
+from byrote.report.content import Cells, Content, Drawing, Link, Reader, Rows, Written
+from byrote.report.figures.style import drawn_rows, house_style, save_bytes
+from byrote.report.templates import FOLDER, rendered
+from byrote.report.words import listed
 from byrote.store.export import inert_text
-from byrote.store.files import atomic_file, make_folder, note_written
+from byrote.store.files import atomic_file, make_folder, note_written, noted_before
 
-FOLDER = Path(__file__).parent / "html"
 TERMS = {
     "scan": "window threshold edits greedy verbatim near bounds answers interval control membership",
     "change": "window threshold edits near bounds answers interval control",
@@ -38,28 +35,6 @@ TERMS = {
     "study": "window threshold greedy verbatim near bounds interval queries cell samples",
 }
 """Kind → the definitions that its page ends with; a page with the shaded text has all of the first part."""
-KIND_WORDS = {"mc": "Samples"}
-OWN_FIGURE = re.compile(
-    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
-    r"|copies-queries|kinds|tags|passages|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences"
-    r"|beam-widths)(-run\d+|-\d+)?\.(svg|png|pdf|csv)"
-)
-"""Figures that an earlier report of other scans may have left, and this one may not have."""
-
-
-@dataclass(frozen=True)
-class PageFigure:
-    """A figure as a page shows it; `svg` is the drawing itself."""
-
-    name: str
-    caption: str
-    svg: bytes
-    anchor: str | None = None
-    is_wide: bool = False
-
-    @property
-    def source(self) -> str:
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
 
 
 @dataclass(frozen=True)
@@ -68,7 +43,8 @@ class PagePart:
 
     content: Content
     reader: Reader | None
-    figures: tuple[PageFigure, ...]
+    figures: Sequence[tuple[Drawing, str]]
+    """Each with its SVG as a URL."""
     folder: str
 
     @property
@@ -100,7 +76,7 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
             others += [own.page, *own.others]
             link = Link("The whole report, with its texts", f"{content.kind}/index.html")
             content = replace(content, reader=None, data=None, draw=lambda: (), links=(*content.links, link))
-        figures, drawn = _figures(content, out / folder)
+        figures, drawn = draw_figures(content.draw, out / folder)
         reader = None if content.reader is None else content.reader()
         files |= drawn | _tables(content, out / folder)
         if reader is not None:
@@ -108,11 +84,6 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
         parts.append(PagePart(content, reader, figures, folder))
     page = out / "index.html"
     write_files(files | {page: page_html(parts).encode("utf-8", "backslashreplace")}, out)
-    # After writing, which refuses a folder that is a link to another place.
-    if any(drawn.parent == out / "figures" for drawn in files):
-        for path in set((out / "figures").iterdir()) - set(files):
-            if OWN_FIGURE.fullmatch(path.name):
-                path.unlink()
     return Written(page, (*files, *others))
 
 
@@ -144,17 +115,20 @@ def page_script() -> str:
     return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
 
 
-def _figures(content: Content, folder: Path) -> tuple[tuple[PageFigure, ...], dict[Path, bytes]]:
-    shown, files = [], {}
-    for drawing in content.draw():
-        vector = save_bytes(drawing.figure, "svg")
-        files[folder / "figures" / f"{drawing.name}.svg"] = vector
-        for kind in ("png", "pdf"):
-            files[folder / "figures" / f"{drawing.name}.{kind}"] = save_bytes(drawing.figure, kind)
+@house_style()
+def draw_figures(
+    draw: Callable[[], Iterable[Drawing]], folder: Path
+) -> tuple[list[tuple[Drawing, str]], dict[Path, bytes]]:
+    """The drawings, each with its SVG as a URL; and their files inside `folder`: SVG, PNG, PDF, the numbers as CSV."""
+    shown: list[tuple[Drawing, str]] = []
+    files: dict[Path, bytes] = {}
+    for drawing in draw():
+        drawn = {kind: save_bytes(drawing.figure, kind) for kind in ("svg", "png", "pdf")}
+        shown.append((drawing, "data:image/svg+xml;base64," + base64.b64encode(drawn["svg"]).decode()))
         if rows := drawn_rows(drawing.figure):
-            files[folder / "figures" / f"{drawing.name}.csv"] = _csv_of(rows)
-        shown.append(PageFigure(drawing.name, drawing.caption, vector, drawing.anchor, drawing.is_wide))
-    return tuple(shown), files
+            drawn["csv"] = _csv_of(rows)
+        files |= {folder / "figures" / f"{drawing.name}.{kind}": content for kind, content in drawn.items()}
+    return shown, files
 
 
 def _tables(content: Content, folder: Path) -> dict[Path, bytes]:
@@ -189,43 +163,22 @@ def _inert(cell: str) -> str:
 
 
 def write_files(files: dict[Path, bytes], out: Path) -> None:
-    """Write the files of a report inside `out`, and their hashes into its written.json."""
+    """Write the files of a report inside `out`, and their hashes into its written.json; figures that an earlier report
+    wrote beside these, and this one did not, are removed."""
+    folders = {path.parent for path in files if path.parent.name == "figures"}
     try:
         for path, content in files.items():
             make_folder(path.parent, inside=out)
             with atomic_file(path) as file:
                 file.write(content)
+        for path in {out / name for name in noted_before(out)} - set(files):
+            if path.parent in folders:
+                path.unlink(missing_ok=True)
         note_written(out, files)
     except OSError as error:
         raise StorageError(
             f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."
         ) from error
-
-
-def rendered(template: str, *, styles: Sequence[Path] = (), folder: Path = FOLDER, **values: Any) -> str:
-    """The page that `template` (of `folder`) makes of the values, in the style of all pages and its own `styles`."""
-    environment = Environment(
-        loader=FileSystemLoader([folder, FOLDER]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["tied"] = tied
-    environment.filters["kind_words"] = lambda kind: KIND_WORDS.get(kind, kind.capitalize())
-    style = "".join(path.read_text(encoding="utf-8") for path in (FOLDER / "page.css", *styles))
-    return environment.get_template(template).render(**values, style=Markup(style), version=__version__)
-
-
-COUNT = re.compile(r"(?<=\d) of (?=\d)")
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-
-
-def tied(text: str) -> Markup:
-    """No line break inside a number, between it and its percent sign, in `3 of 4`, or inside the name of an option."""
-    words = text.replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0").replace(THIN_SPACE, "\u202f")
-    words = COUNT.sub("\u00a0of\u00a0", words)
-    return Markup(OPTION.sub(r'<span class="option">\g<0></span>', str(escape(words))))
 
 
 PARTS = ("## What a reader meets\n", "## What pages of other runs say\n")

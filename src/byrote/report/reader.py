@@ -4,7 +4,6 @@ import base64
 import difflib
 import gzip
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,16 +13,15 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from byrote.report.analysis.rates import interval_grid, split_rows, threshold_grid
-from byrote.report.content import DocumentLine, DocumentList, StrongPassage
+from byrote.report.content import Rows, StrongPassage
 from byrote.report.page import GLOSSARY
-from byrote.report.tables import DocumentRates, count_of
+from byrote.report.tables import DocumentRates
 from byrote.report.view import RunView
-from byrote.report.words import integer, percent, plural, probability
+from byrote.report.words import integer, plural, probability
 from byrote.types import Split, StopReason
 
 PASSAGES = 10
 PREFIX_CHARACTERS = 160
-LISTED_DOCUMENTS = 300
 CONTINUATION_BLOCK = 256
 """Windows per compressed block: small enough to open at a click, large enough to compress well."""
 LARGEST_RANK = 255
@@ -236,19 +234,7 @@ def compared(target: str, continuation: str) -> Iterator[tuple[str, str]]:
             yield "".join(second[other_low:other_high]), "model"
 
 
-def document_list(label: str, rows: Sequence[DocumentRates]) -> DocumentList:
+def ranked_documents(rows: Sequence[DocumentRates]) -> Rows:
     """Targets first, strongest first."""
-
-    def rank(place: int) -> tuple[bool, float]:
-        return rows[place].split == Split.CONTROL, -(rows[place].near or rows[place].verbatim or 0.0)
-
-    lines = []
-    for place in sorted(range(len(rows)), key=rank)[:LISTED_DOCUMENTS]:
-        row = rows[place]
-        copies = "–" if row.copies is None else integer(row.copies)
-        counts = (count_of(share, row.windows) for share in (row.greedy, row.verbatim, row.near))
-        covered = "–" if row.covered is None else percent(row.covered)
-        low, high = (row.verbatim_low, row.verbatim_high) if row.near is None else (row.near_low, row.near_high)
-        between = "–" if low is None or high is None or math.isnan(low) else f"{percent(low)} to {percent(high)}"
-        lines.append(DocumentLine(place, row.document, row.split, (copies, *counts, between, covered)))
-    return DocumentList(label, tuple(lines), len(rows))
+    placed = [{"place": place, **row._asdict()} for place, row in enumerate(rows)]
+    return sorted(placed, key=lambda row: (row["split"] == Split.CONTROL, -(row["near"] or row["verbatim"] or 0.0)))

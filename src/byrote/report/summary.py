@@ -14,8 +14,9 @@ import polars as pl
 from byrote.report.analysis.comparison import common_budget
 from byrote.report.analysis.limits import account_words, limit_of, rest_words
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
-from byrote.report.analysis.records import nearly_sentence
+from byrote.report.analysis.records import nearly_words
 from byrote.report.content import Bar, RateCard, Sentence
+from byrote.report.templates import markdown_safe, rendered
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from byrote.stats.intervals import Rate, RateMethod
@@ -211,21 +212,10 @@ def rate_cards(views: Sequence[RunView]) -> tuple[RateCard, ...]:
 
 
 def _bar(view: RunView, entry: CriterionRate, *, is_alone: bool) -> Bar:
-    interval = entry.rate.interval
     limit = limit_of(view, split=entry.split) if entry.criterion is Criterion.NEAR else None
-    at_most = f", at most {percent(limit.high)}" if limit is not None and limit.says_something else ""
     control = ", control" if entry.split is Split.CONTROL else ""
     name = f"{entry.split.capitalize()} texts" if is_alone else f"{view.label}{control}"
-    return Bar(
-        split=entry.split.value,
-        name=name,
-        share=percent(entry.rate.value),
-        hits=f"{integer(entry.hits)} of {integer(entry.rate.n)}{at_most}",
-        interval=f"95 %: {interval_words(interval)}" if interval.is_defined else "no interval",
-        value=round(100 * entry.rate.value, 2),
-        low=round(100 * interval.low, 2) if interval.is_defined else None,
-        width=round(100 * (interval.high - interval.low), 2) if interval.is_defined else None,
-    )
+    return Bar(name, entry, percent(limit.high) if limit is not None and limit.says_something else "")
 
 
 def certainty(view: RunView) -> tuple[Sentence, ...]:
@@ -266,39 +256,44 @@ def _source_sentences(view: RunView) -> Iterator[Sentence]:
 
 
 def _near_sentences(view: RunView) -> Iterator[Sentence]:
-    yield Sentence(
-        "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share "
-        "can be higher, not lower. Their 95 % intervals belong to the certified share too.",
-        "bounds",
-    )
+    limits = {split: limit for split in Split if (limit := limit_of(view, split=split)) is not None}
+    words = [
+        (
+            "bounds",
+            "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share can be "
+            "higher, not lower. Their 95 % intervals belong to the certified share too.",
+        ),
+        ("edits", _budget_words(view)),
+        _verdict_words(view),
+        ("edits", nearly_words(view)),
+        ("answers", account_words(limits[Split.TARGET]) if Split.TARGET in limits else ""),
+        *(
+            ("answers", rest_words(limit, others=f"{split} passages that are not certified"))
+            for split, limit in limits.items()
+        ),
+        ("answers", check_words(view)),
+        ("screen", screen_words(view)),
+        ("recovery", _recovery_words(view)),
+        *(("bounds", moved) for moved in _rounding_words(view)),
+    ]
+    return (Sentence(one, anchor) for anchor, one in words if one)
+
+
+def _budget_words(view: RunView) -> str:
+    """A warning where the edit budget is much of a target."""
     lengths = view.results.select(pl.col("char_end") - pl.col("suffix_char_start") if view.is_text else TARGET_TOKENS)
     budget, length = view.population.edit_budget, float(np.median(lengths.to_numpy()))
-    if length < UNITS_PER_EDIT * budget:
-        yield Sentence(
-            f"Half of the targets have {integer(int(length))} {view.unit}s or fewer, and {plural(budget, 'edit')} may "
-            "change much of them: read near-verbatim shares beside those of the controls, or scan with a smaller "
-            "--edit-budget.",
-            "edits",
-        )
-    yield _verdict_sentence(view)
-    if (whose := nearly_sentence(view)) is not None:
-        yield whose
-    if (limit := limit_of(view)) is not None and (account := account_words(limit)):
-        yield Sentence(account, "answers")
-    for split in Split:
-        if (limit := limit_of(view, split=split)) is not None and (
-            rest := rest_words(limit, others=f"{split} passages that are not certified")
-        ):
-            yield Sentence(rest, "answers")
-    if (checked := check_words(view)) is not None:
-        yield Sentence(checked, "answers")
-    if (words := screen_words(view)) is not None:
-        yield Sentence(words, "screen")
-    yield from _recovery_sentences(view)
-    yield from _rounding_sentences(view)
+    if length >= UNITS_PER_EDIT * budget:
+        return ""
+    return (
+        f"Half of the targets have {integer(int(length))} {view.unit}s or fewer, and {plural(budget, 'edit')} may "
+        "change much of them: read near-verbatim shares beside those of the controls, or scan with a smaller "
+        "--edit-budget."
+    )
 
 
-def _verdict_sentence(view: RunView) -> Sentence:
+def _verdict_words(view: RunView) -> tuple[str, str]:
+    """With the anchor of what most of it rests on."""
     population, threshold = view.population, view.threshold
     lower = population.mass(population.edit_budget)
     extractable = lower >= threshold
@@ -313,10 +308,10 @@ def _verdict_sentence(view: RunView) -> Sentence:
     # A window that p_z alone shows to be extractable may have been screened too.
     screened = 0 if population.is_searched is None else int((neither & ~population.is_searched).sum())
     tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
-    return Sentence(
+    return (
+        "screen" if screened else "bounds",
         f"Of {plural(len(lower), 'record' if view.is_records else 'window')}, {integer(int(extractable.sum()))} are "
         f"{shown}; {integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
-        "screen" if screened else "bounds",
     )
 
 
@@ -358,45 +353,42 @@ def screen_words(view: RunView) -> str | None:
     )
 
 
-def _recovery_sentences(view: RunView) -> Iterator[Sentence]:
+def _recovery_words(view: RunView) -> str:
     """What the search finds of the exact text by itself, where teacher forcing shows what there is to find."""
     population = view.population
     if population.search_verbatim is None:
-        return
+        return ""
     found = recovery(population.search_verbatim, population.verbatim(), view.threshold)
     if not found.windows:
-        return
+        return ""
     difference = ""
     if found.largest_difference > 0:
         difference = f" and is off by at most {percent(found.largest_difference)} where it was found"
-    yield Sentence(
+    return (
         f"The search by itself came upon the exact text in {integer(found.found)} of the "
         f"{plural(found.windows, 'searched window')} where it reaches τ: recovery {percent(found.share)}. Its "
-        f"probability divided by the one computed directly has a median of {found.median:.4g}{difference}.",
-        "recovery",
+        f"probability divided by the one computed directly has a median of {found.median:.4g}{difference}."
     )
 
 
-def _rounding_sentences(view: RunView) -> Iterator[Sentence]:
+def _rounding_words(view: RunView) -> Iterator[str]:
     """How far numbers move with rounding, where that was checked."""
     if "verified_shift" in view.results.columns and (checked := view.results.drop_nulls("verified_shift")).height:
         shift = float(checked["verified_shift"].to_numpy().max())
         share = float(checked["verified_share"].to_numpy().min())
         moved = f"{probability(shift)} at most" if shift else "nothing"
-        yield Sentence(
+        yield (
             f"What was found in {plural(checked.height, 'window')} was scored again in float32, {percent(share)} or "
-            f"more of each lower bound: log-probabilities moved by {moved}.",
-            "bounds",
+            f"more of each lower bound: log-probabilities moved by {moved}."
         )
     check = view.manifest.get("self_check") or {}
     for name, how in {"alone_against_batch": "in a batch", "run_precision_against_float32": "in float32"}.items():
         if moves := check.get(name):
             change = moves["largest_lower_change"]
-            yield Sentence(
+            yield (
                 f"Searched again {how}, {plural(moves['verdicts_changed'], 'verdict')} of "
                 f"{plural(moves['windows'], 'window')} changed and lower bounds moved by "
-                f"{f'{probability(change)} at most' if change else 'nothing'}.",
-                "bounds",
+                f"{f'{probability(change)} at most' if change else 'nothing'}."
             )
 
 
@@ -435,11 +427,6 @@ def model_card(view: RunView) -> str:
         Criterion.VERBATIM: f"verbatim, {at_threshold}",
         Criterion.NEAR: f"near-verbatim, ε ≤ {view.population.edit_budget}, {at_threshold}",
     }
-    rows = []
-    for criterion, name in names.items():
-        entries = [view.rate(criterion, split) for split in Split]
-        if entries[0] is not None:
-            rows.append(f"| {name} | {' | '.join(map(_rate_cells, entries))} |")
     prefix, suffix = view.window_words
     targets = sum(document.split != Split.CONTROL for document in view.documents)
     limits = [(split, limit_of(view, split=split)) for split in Split]
@@ -448,34 +435,24 @@ def model_card(view: RunView) -> str:
     what = f"{prefix} + {suffix}-token windows of {sides} documents"
     if view.is_records:
         what = f"{sides} records (prefixes of {prefix} tokens, suffixes of {suffix})"
-    lines = [
-        "### Memorization",
-        "",
-        f"Share of {what} that `{markdown_safe(view.model)}` reproduces ({selection_words(view)}; "
-        f"{policy_words(view.config)}; windows overlap, intervals are clustered).",
-        "",
-        "| extraction | target | 95 % interval | control | 95 % interval |",
-        "| --- | --- | --- | --- | --- |",
-        *rows,
-        "",
+    near = "Near-verbatim rates are certified lower bounds, and their intervals those of the certified share."
+    sentences = [
         screen_words(view),
-        " ".join(filter(None, others)) or None,
-        None if view.chosen_threshold is None else view.chosen_threshold.words,
-        "Near-verbatim rates are certified lower bounds, and their intervals those of the certified share."
-        if view.population.mass_lower is not None
-        else None,
-        f"Run: {citation(view)}.",
+        " ".join(filter(None, others)),
+        view.chosen_threshold and view.chosen_threshold.words,
+        near if view.population.mass_lower is not None else None,
     ]
-    options = [f"{name.replace('_', '-')} {_written(value)}" for name, value in sorted(view.settings.items())]
-    lines += ["", f"Options: {markdown_safe(', '.join(options))}."] if options else []
-    return "\n".join(line for line in lines if line is not None)
-
-
-def _rate_cells(entry: CriterionRate | None) -> str:
-    if entry is None:
-        return "– | –"
-    count = f"{integer(entry.hits)}/{integer(entry.rate.n)}"
-    return f"{percent(entry.rate.value)} ({count}) | {interval_words(entry.rate.interval)}"
+    return rendered(
+        "model_card.md",
+        view=view,
+        what=what,
+        selection=selection_words(view),
+        policy=policy_words(view.config),
+        rates=[(name, [view.rate(criterion, split) for split in Split]) for criterion, name in names.items()],
+        sentences=sentences,
+        citation=citation(view),
+        options=[f"{name.replace('_', '-')} {_written(value)}" for name, value in sorted(view.settings.items())],
+    ).rstrip("\n")
 
 
 def _written(value: object) -> str:
@@ -495,8 +472,3 @@ def citation(view: RunView) -> str:
     if isinstance(written := view.manifest.get("written_at"), str):
         parts.append(written[:10])
     return ", ".join([*parts, f"manifest `{digest}`"])
-
-
-def markdown_safe(name: str) -> str:
-    """A name that cannot leave its code span or its table cell."""
-    return name.replace("`", "'").replace("|", "¦").replace("\n", " ")

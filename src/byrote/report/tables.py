@@ -11,10 +11,17 @@ import numpy as np
 import polars as pl
 
 from byrote.report.analysis.limits import at_most_percent, limit_of
-from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, hits_of, split_rows, units_of
+from byrote.report.analysis.rates import (
+    HEADLINE_CRITERIA,
+    Criterion,
+    rate_fields,
+    rates_at_budget,
+    split_rows,
+    units_of,
+)
 from byrote.report.content import Cells
 from byrote.report.view import RunView, ViewedDocument
-from byrote.report.words import integer, interval_words, percent, probability, share_words
+from byrote.report.words import count_of, integer, interval_words, percent, probability, share_words
 from byrote.stats.clusters import rate_over_units
 from byrote.stats.intervals import Rate
 from byrote.stats.population import Flags, character_maxima, covered_share
@@ -37,14 +44,9 @@ def rates_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
             "criterion": entry.criterion.value,
             "edits": entry.edits,
             "threshold": view.threshold,
-            "windows": entry.rate.n,
-            "hits": entry.hits,
-            "rate": entry.rate.value,
-            "interval_low": entry.rate.interval.low,
-            "interval_high": entry.rate.interval.high,
+            **rate_fields(entry.rate, entry.hits),
             "interval_method": entry.rate.method.value,
             "independent_units": entry.rate.units,
-            "note": entry.rate.interval.reason,
         }
         for view in views
         for entry in view.rates
@@ -143,18 +145,18 @@ class DocumentRates(NamedTuple):
     windows: int
     short_windows: int
     shared_windows: int
-    greedy: float | None
-    verbatim: float | None
-    near: float | None
-    greedy_low: float | None
-    greedy_high: float | None
-    """Ends of the 95 % interval, as for the shares below; NaN where there are too few independent windows."""
-    verbatim_low: float | None
-    verbatim_high: float | None
-    near_low: float | None
-    near_high: float | None
     covered: float | None
     """Of its characters, those in an extractable target; None when its length is unknown."""
+    greedy: float | None = None
+    verbatim: float | None = None
+    near: float | None = None
+    greedy_low: float | None = None
+    greedy_high: float | None = None
+    """Ends of the 95 % interval, as for the shares below; NaN where there are too few independent windows."""
+    verbatim_low: float | None = None
+    verbatim_high: float | None = None
+    near_low: float | None = None
+    near_high: float | None = None
 
 
 def document_rates(view: RunView) -> list[DocumentRates]:
@@ -164,19 +166,9 @@ def document_rates(view: RunView) -> list[DocumentRates]:
 def _document_rates(view: RunView, document: ViewedDocument) -> DocumentRates:
     every = view.population.select(view.rows_of(document))
     part = every.select(every.is_rated)
-
-    units = units_of(part) if len(part) else None
-
-    def share(criterion: Criterion, edits: int = 0) -> Rate | None:
-        hits = hits_of(part, criterion, edits=edits, threshold=view.threshold)
-        return None if hits is None or units is None else rate_over_units(hits, units)
-
-    found = {
-        "greedy": share(Criterion.GREEDY),
-        "verbatim": share(Criterion.VERBATIM),
-        "near": share(Criterion.NEAR, part.edit_budget),
-    }
-
+    shares: dict[str, float] = {}
+    for name, _, rate in rates_at_budget(part, view.threshold, HEADLINE_CRITERIA):
+        shares |= {name: rate.value, f"{name}_low": rate.interval.low, f"{name}_high": rate.interval.high}
     covered = None
     if document.characters is not None:
         spans = part.suffix_char_start, part.char_end
@@ -191,9 +183,7 @@ def _document_rates(view: RunView, document: ViewedDocument) -> DocumentRates:
         short_windows=document.short_windows,
         shared_windows=len(every) - len(part),
         covered=covered,
-        **{name: None if rate is None else rate.value for name, rate in found.items()},
-        **{f"{name}_low": None if rate is None else rate.interval.low for name, rate in found.items()},
-        **{f"{name}_high": None if rate is None else rate.interval.high for name, rate in found.items()},
+        **shares,
     )
 
 
@@ -218,11 +208,6 @@ def books_by_model(documents: Mapping[str, Sequence[DocumentRates]]) -> Cells:
         for split, name in sorted(counts, key=rank)
     )
     return Cells("books-by-model", "Windows extractable, text by text", ("text", *documents), lines)
-
-
-def count_of(share: float | None, windows: int) -> str:
-    """`24 of 25`: a document has few windows, and a share of few would need its interval."""
-    return "–" if share is None else f"{integer(round(share * windows))} of {integer(windows)}"
 
 
 RATES_NOTE = (
@@ -325,11 +310,7 @@ def posthoc_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
         {
             "run": view.label,
             "metric": one.name,
-            "windows": one.rate.n,
-            "hits": one.hits,
-            "rate": one.rate.value,
-            "interval_low": one.rate.interval.low,
-            "interval_high": one.rate.interval.high,
+            **rate_fields(one.rate, one.hits),
             "not_ruled_out": None if one.at_most is None else one.at_most.value,
             "alone": one.alone,
             **{f"and_{other}": count for other, count in one.found_too.items()},

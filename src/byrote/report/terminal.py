@@ -12,7 +12,7 @@ from rich.text import Text
 from byrote.report.content import Cells, Content
 from byrote.report.view import RunView, ViewedDocument
 from byrote.report.words import THIN_SPACE, integer, percent, plural, probability
-from byrote.stats.population import Flags, Floats, Population, character_maxima, stretch_maxima
+from byrote.stats.population import Floats, Population, character_maxima, stretch_maxima
 from byrote.types import Split
 
 ROWS_SHOWN = 40
@@ -86,7 +86,7 @@ def document_strips(view: RunView) -> Iterable[RenderableType]:
         yield from _group_strips(view)
         return
     parts = [(document, view.population.select(view.rows_of(document))) for document in view.documents]
-    parts.sort(key=lambda pair: (pair[0].split == Split.CONTROL, -float(_is_extractable(view, pair[1]).mean())))
+    parts.sort(key=lambda pair: (pair[0].split == Split.CONTROL, -float(pair[1].is_certified(view.threshold).mean())))
     for document, part in parts:
         length = document.characters or int(part.char_end.max())
         heats = [
@@ -124,15 +124,11 @@ def _strips(view: RunView, heats: Iterable[Floats]) -> Iterable[RenderableType]:
     return (Strip(label, heat, view.threshold) for label, heat in zip(labels, heats, strict=False))
 
 
-def _is_extractable(view: RunView, part: Population) -> Flags:
-    return part.mass(part.edit_budget) >= view.threshold
-
-
 def _strip_heading(view: RunView, name: str, part: Population, before: str = "", after: str = "") -> Text:
     """With a count and no share: documents have few windows, and a share of few needs its interval."""
     heading = terminal_text(name, style="bold")
     heading.overflow, heading.no_wrap = "ellipsis", True
-    hits = int(_is_extractable(view, part).sum())
+    hits = int(part.is_certified(view.threshold).sum())
     words = terminal_text(f"  {before}{integer(hits)} of {plural(len(part), 'window')} extractable{after}")
     return heading.append(words.plain, style="dim not bold")
 

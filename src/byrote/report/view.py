@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from byrote.errors import ConfigError, RunError
 from byrote.random_order import sample_key
-from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for, rates_by_criterion, split_rows, units_of
+from byrote.report.analysis.rates import (
+    HEADLINE_CRITERIA,
+    Criterion,
+    CriterionRate,
+    rate_for,
+    rates_by_criterion,
+    split_rows,
+    units_of,
+)
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.intervals import undefined
 from byrote.stats.population import Flags, Population, population_of
@@ -162,6 +170,12 @@ class RunView:
         """The headline rate of a criterion: greedy answers exact, near-verbatim at the whole edit budget."""
         edits = {Criterion.GREEDY: 0, Criterion.VERBATIM: None}.get(criterion, self.population.edit_budget)
         return rate_for(self.rates, criterion, split=split, edits=edits)
+
+    @property
+    def headline_rates(self) -> list[CriterionRate]:
+        """Those that were measured, targets before controls."""
+        every = (self.rate(criterion, split) for split in Split for criterion in HEADLINE_CRITERIA)
+        return [entry for entry in every if entry is not None]
 
     @property
     def is_text(self) -> bool:

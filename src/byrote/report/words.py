@@ -9,7 +9,7 @@ from byrote.types import Interval
 if TYPE_CHECKING:  # commands that show no rate start without scipy
     from byrote.stats.intervals import Rate
 
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 THIN_SPACE = "\u2009"
 
 
@@ -49,7 +49,7 @@ def power_of_ten(decades: float) -> str:
     mantissa = f"{10 ** (decades - exponent):.1f}"
     if mantissa == "10.0":
         mantissa, exponent = "1.0", exponent + 1
-    return f"{mantissa.removesuffix('.0')} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
+    return f"{mantissa.removesuffix('.0')} × 10{str(exponent).translate(SUPERSCRIPTS)}"
 
 
 def integer(value: int) -> str:
@@ -70,6 +70,11 @@ def share_words(rate: "Rate") -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{integer(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def count_of(share: float | None, windows: int) -> str:
+    """`24 of 25`: a document has few windows, and a share of few would need its interval."""
+    return "–" if share is None else f"{integer(round(share * windows))} of {integer(windows)}"
 
 
 def listed(names: list[str], *, most: int = 4) -> str:

@@ -19,7 +19,7 @@ from scipy.stats import binom
 
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
-from byrote.report.figures.style import BLUE, INK, VERMILLION, house_style, legend_above, log_axis, new_figure
+from byrote.report.figures.style import BLUE, INK, VERMILLION, legend_above, log_axis, new_figure
 from byrote.report.view import distinct_labels, model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
 from byrote.stats.clusters import FloatArray, IntArray
@@ -206,7 +206,6 @@ def _overall_p_value(
     return as_extreme / (simulations + 1)
 
 
-@house_style()
 def sampled_against_computed(windows: Sequence[Sequence[float]]) -> Figure:
     """Every window's sampled mass against the computed one, log-log: bars that miss the diagonal disagree.
 

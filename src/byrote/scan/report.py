@@ -17,13 +17,10 @@ from byrote.corpus.spans import mask_identifiers, mask_whole
 from byrote.errors import ConfigError
 from byrote.report import tables
 from byrote.report.analysis import comparison, groups, membership, passages, policies, prompts, queries, risk, series
-from byrote.report.analysis.rates import Criterion, hits_of, split_rows
 from byrote.report.analysis.records import nearly_cells, nearly_rows
-from byrote.report.analysis.sets import set_rows
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Reader, Rows, Section
 from byrote.report.figures import scan as figures
-from byrote.report.figures.models import comparison_drawings
-from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
+from byrote.report.reader import continuation_blocks, page_data, ranked_documents, script_safe_json, strongest_passages
 from byrote.report.summary import certainty, facts, headline, model_card, notices, question, rate_cards
 from byrote.report.terminal import document_strips
 from byrote.report.view import (
@@ -38,12 +35,9 @@ from byrote.report.view import (
     with_threshold,
 )
 from byrote.report.words import listed
-from byrote.stats.curves import query_grid
 from byrote.stats.population import Floats, Population, character_maxima
 from byrote.types import Split
 
-POINTS_PER_DECADE = 30
-"""So close together that a curve looks like one."""
 BOOKS_DRAWN = 3
 SHORT_DOCUMENT = 4_000
 """Characters below which documents are drawn end to end; the page reads them together by the same rule."""
@@ -57,7 +51,7 @@ def draw_all(views: Sequence[RunView], compared: comparison.RunComparison | None
         return [*series.series_drawings(steps), *book_drawings(views[-1:])]
     together = [*book_drawings(views), *groups.copies_drawings(views), *groups.group_drawings(views)]
     if compared is not None:
-        return [*comparison_drawings(views, compared), *together]
+        return [*figures.comparison_drawings(views, compared), *together]
     of_one = (*membership.membership_drawings(views), *risk.risk_drawings(views))
     return [*run_drawings(views[0]), *together, *of_one]
 
@@ -66,10 +60,10 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
     population, threshold = view.population, view.threshold
     # Of a run that has only controls, these are drawn.
     targets = population if population.is_control.all() else population.select(~population.is_control)
-    yield figures.rates_by_edits(view.rates, threshold=threshold)
+    yield figures.rates_by_edits([view])
     if population.mass_upper is not None:
         yield figures.verdicts_by_edits(view.rates, threshold=threshold)
-    yield _query_drawing(view, targets)
+    yield queries.query_drawing(view, targets)
     if targets.mass_lower is not None:
         budget = targets.edit_budget
         verbatim, mass, is_impossible = targets.verbatim(), targets.mass(budget), targets.is_impossible()
@@ -89,21 +83,6 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
         yield figures.token_ranks(
             ranks, kept=top_k if isinstance(top_k, int) else None, window_id=population.window_id[row]
         )
-
-
-def _query_drawing(view: RunView, targets: Population) -> Drawing:
-    grid = query_grid(queries.LARGEST_QUERIES, per_decade=POINTS_PER_DECADE)
-    controls = view.population.select(split_rows(view.population, Split.CONTROL))
-    has_control = len(controls) and not view.population.is_control.all()
-    greedy = hits_of(targets, Criterion.GREEDY, edits=0, threshold=1.0)
-    floor = queries.searched_down_to(targets, view.threshold)
-    return figures.query_curves(
-        queries.curves_of(targets, queries=grid),
-        control=queries.curves_of(controls, queries=grid) if has_control else (),
-        greedy_rate=None if greedy is None else float(greedy.mean()),
-        searched_down_to=floor,
-        dashed="" if floor is None else queries.cut_short_words(targets, view.threshold),
-    )
 
 
 def sweep_drawings(view: RunView) -> Iterator[Drawing]:
@@ -276,7 +255,7 @@ def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Do
         ),
         strongest=strongest_passages(views[0]),
         followed=passages.passages_found(views[0]),
-        documents=tuple(document_list(label, rows) for label, rows in documents.items()),
+        documents={label: ranked_documents(rows) for label, rows in documents.items()},
         model_cards=tuple(map(model_card, views)),
         tables=risk.risk_cells(views),
     )
@@ -289,7 +268,7 @@ def _data(
 ) -> dict[str, Rows]:
     return {
         "rates": tables.rates_rows(views),
-        "sets": set_rows(views, aligned),
+        "sets": comparison.set_rows(views, aligned),
         "documents": [{"run": label, **row._asdict()} for label, own in documents.items() for row in own],
         "copies": groups.copies_rows(views),
         "groups": groups.groups_rows(views),

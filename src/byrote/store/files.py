@@ -182,12 +182,17 @@ def require_bound(folder: Path, name: str, entry: Mapping[str, Any], *, advice: 
 
 def note_written(folder: Path, files: Iterable[Path]) -> None:
     """Add `files` inside `folder`, just written, to its written.json; what is gone from the folder leaves it."""
-    try:
-        before = (read_sealed_json(folder / WRITTEN) or {}).get("files", {})
-    except DamageError:
-        before = {}
-    kept = {name: entry for name, entry in before.items() if (folder / name).exists()}
+    kept = {name: entry for name, entry in noted_before(folder).items() if (folder / name).exists()}
     write_sealed_json(folder / WRITTEN, {"files": kept | bound(folder, files)})
+
+
+def noted_before(folder: Path) -> dict[str, Any]:
+    """The files in the folder's written.json, by name; none where it is not as it was written."""
+    try:
+        found: dict[str, Any] = (read_sealed_json(folder / WRITTEN) or {}).get("files", {})
+    except DamageError:
+        return {}
+    return found
 
 
 def write_sealed_json(path: Path, value: Mapping[str, Any]) -> None:

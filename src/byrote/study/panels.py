@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from byrote.report.analysis.queries import dashed_words, policy_queries, policy_rates, query_lines, query_panels
+from byrote.report.analysis.queries import lines_drawing, policy_queries, policy_rates, query_lines
 from byrote.report.analysis.rates import Criterion, rate_for, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
@@ -165,11 +165,9 @@ def _query_drawings(study: StudyView) -> Iterator[Drawing]:
         ]
         caption = (
             f"Share of target windows within n queries under every policy searched ({label}), with 95 % intervals."
-            f"{dashed_words(lines)}"
         )
         suffix = f"-{number}" if len(groups) > 1 else ""
-        figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
-        yield Drawing(f"study-policy-queries{suffix}", caption, figure, is_wide=True)
+        yield lines_drawing(f"study-policy-queries{suffix}", caption, lines)
 
 
 def _sweep_drawings(study: StudyView) -> Iterator[Drawing]:

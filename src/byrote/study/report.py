@@ -10,11 +10,10 @@ from byrote.errors import RunError
 from byrote.longform.run import read_audit
 from byrote.prior import report as prior_report
 from byrote.progress import duration
-from byrote.report.analysis.comparison import compare_runs
+from byrote.report.analysis.comparison import compare_runs, set_rows
 from byrote.report.analysis.limits import limit_of
 from byrote.report.analysis.queries import curve_at, own_policy, policies_of, policy_rates
 from byrote.report.analysis.rates import Criterion, rate_for, split_rows
-from byrote.report.analysis.sets import set_rows
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Rows, Section, of_manifests
 from byrote.report.summary import documents_words
 from byrote.report.view import model_name

@@ -22,7 +22,6 @@ import polars as pl
 
 from byrote.errors import RunError
 from byrote.report.analysis.comparison import (
-    ANSWERS,
     Paired,
     RunComparison,
     compare_rows,
@@ -31,7 +30,7 @@ from byrote.report.analysis.comparison import (
     points_interval,
     require_same_windows,
 )
-from byrote.report.analysis.rates import places_of, split_rows
+from byrote.report.analysis.rates import split_rows
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures import style
 from byrote.report.figures.scan import VERDICT_COLOURS
@@ -40,7 +39,6 @@ from byrote.report.summary import facts, notices
 from byrote.report.view import RunView, manifest_text, with_distinct_labels
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.answers import rest_of
-from byrote.stats.compare import compare_means, holm
 from byrote.stats.population import Flags, Population
 from byrote.types import Split
 from byrote.verdict import Verdict
@@ -217,7 +215,7 @@ def change_content(change: ScanChange) -> Content:
             *_difference_cells(differences),
         ),
         sentences=tuple(_sentences(change)),
-        draw=lambda: _drawings(change),
+        draw=lambda: [_masses(change), _verdicts(change)],
         data=lambda: {
             "change": [{"split": str(split), **counts._asdict()} for split, counts in change.counts.items()],
             "change-documents": _document_rows(change),
@@ -347,24 +345,10 @@ def printed_cells(views: Sequence[RunView]) -> list[Cells]:
 
 def _differences(change: ScanChange) -> dict[Split, list[Paired]]:
     """After minus before over the windows of every split: rates, masses, and the share of sampled answers that hit."""
-    before, after = change.before.label, change.after.label
-    compared = RunComparison((before, after), change.aligned[:2], None)
-    found = {}
-    for split in change.counts:
-        rows = paired_differences(compared, change.threshold, split=split)
-        parts = [one.select(split_rows(change.aligned[0], split)) for one in change.aligned[:2]]
-        hits = [
-            one.answer_hits[:, -1] / one.answers
-            for one in parts
-            if one.answers is not None and one.answer_hits is not None and one.answers.all()
-        ]
-        if len(hits) == 2:
-            answers = compare_means(hits[0], hits[1], places_of(parts[0]))
-            rows.append(Paired(before, after, ANSWERS, parts[0].edit_budget, answers, float("nan")))
-            adjusted = holm([row.found.p_value for row in rows])
-            rows = [row._replace(p_adjusted=float(value)) for row, value in zip(rows, adjusted, strict=True)]
-        found[split] = rows
-    return found
+    compared = RunComparison((change.before.label, change.after.label), change.aligned[:2], None)
+    return {
+        split: paired_differences(compared, change.threshold, split=split, with_answers=True) for split in change.counts
+    }
 
 
 def _difference_cells(differences: dict[Split, list[Paired]]) -> list[Cells]:
@@ -421,10 +405,6 @@ def _sentences(change: ScanChange) -> list[str]:
     return sentences
 
 
-def _drawings(change: ScanChange) -> list[Drawing]:
-    return [_masses(change), _verdicts(change)]
-
-
 FATES = {
     "kept": (style.VERMILLION, "o"),
     "forgotten": (style.BLUE, "s"),
@@ -434,7 +414,6 @@ FATES = {
 }
 
 
-@style.house_style()
 def _masses(change: ScanChange) -> Drawing:
     """Every target window by its certified mass before and after."""
     figure, axes = style.new_figure(height=4.6)
@@ -464,7 +443,6 @@ def _masses(change: ScanChange) -> Drawing:
     return Drawing("change", caption, figure, "near")
 
 
-@style.house_style()
 def _verdicts(change: ScanChange) -> Drawing:
     """A bar for every run and split: windows certified, neither, and ruled out."""
     bars = [

@@ -121,6 +121,9 @@ NAMES = {
 }
 
 
+CROSSED = ("both", "only_first", "only_second")
+
+
 class Paired(NamedTuple):
     """Second minus first over the same target windows, for one criterion (a share) or the mean mass, of which windows
     below τ have none."""
@@ -139,9 +142,15 @@ class Paired(NamedTuple):
 
 
 def paired_differences(
-    comparison: RunComparison, threshold: float, *, neighbours_only: bool = False, split: Split = Split.TARGET
+    comparison: RunComparison,
+    threshold: float,
+    *,
+    neighbours_only: bool = False,
+    split: Split = Split.TARGET,
+    with_answers: bool = False,
 ) -> list[Paired]:
-    """Every pair of models, or each with the next, and everything both measured; empty when their windows differ."""
+    """Every pair of models, or each with the next, and everything both measured, the share of sampled answers that hit
+    if asked for; empty when their windows differ."""
     aligned = comparison.aligned
     if aligned is None:
         return []
@@ -152,13 +161,15 @@ def paired_differences(
     found = [
         row
         for pair in (pairwise(parts) if neighbours_only else combinations(parts, 2))
-        for row in _pair(*pair, threshold)
+        for row in _pair(*pair, threshold, with_answers=with_answers)
     ]
     adjusted = holm([row.found.p_value for row in found])
     return [row._replace(p_adjusted=float(value)) for row, value in zip(found, adjusted, strict=True)]
 
 
-def _pair(first: tuple[str, Population], second: tuple[str, Population], threshold: float) -> Iterator[Paired]:
+def _pair(
+    first: tuple[str, Population], second: tuple[str, Population], threshold: float, *, with_answers: bool
+) -> Iterator[Paired]:
     populations = first[1], second[1]
     budget = common_budget(populations)
     places = places_of(first[1])
@@ -175,6 +186,13 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
             yield row(criterion.value, shown, compare_rates(measured[0], measured[1], places))
     masses = [counted_mass(population, budget, threshold) for population in populations]
     yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places))
+    shares = [
+        one.answer_hits[:, -1] / one.answers
+        for one in populations
+        if one.answers is not None and one.answer_hits is not None and one.answers.all()
+    ]
+    if with_answers and len(shares) == 2:
+        yield row(ANSWERS, budget, compare_means(shares[0], shares[1], places))
 
 
 def compare_rows(rows: Sequence[Paired]) -> list[dict[str, Any]]:
@@ -193,9 +211,7 @@ def compare_rows(rows: Sequence[Paired]) -> list[dict[str, Any]]:
             "interval_high": row.found.interval.high,
             "p_value": row.found.p_value,
             "p_value_holm": row.p_adjusted,
-            "both": None if row.found.crossed is None else row.found.crossed.both,
-            "only_first": None if row.found.crossed is None else row.found.crossed.only_first,
-            "only_second": None if row.found.crossed is None else row.found.crossed.only_second,
+            **{name: row.found.crossed and getattr(row.found.crossed, name) for name in CROSSED},
             "interval_method": row.found.method.value,
             "independent_units": row.found.units,
             "note": row.found.interval.reason,
@@ -293,3 +309,47 @@ def shared_windows(comparison: RunComparison, threshold: float) -> list[SharedWi
     reached = np.stack([each.mass(edits)[rows] >= threshold for each in comparison.aligned], axis=1)
     counts = Counter(tuple(bool(hit) for hit in row) for row in reached if row.any())
     return [SharedWindows(members, windows) for members, windows in counts.most_common()]
+
+
+def set_rows(views: Sequence[RunView], aligned: Sequence[Population] | None) -> list[dict[str, Any]]:
+    """sets.csv: a row a run and ε. Target windows that are extractable, unlocked (the mass within ε edits reaches τ and
+    the exact text does not), extractable from all models, and exact from the next one. `aligned` has the runs' windows
+    in one order, where they are the same; without it there are no columns across runs."""
+    if any(view.population.mass_lower is None for view in views):
+        return []
+    groups = [aligned] if aligned else [[view.population] for view in views]
+    parts = [part.select(rated_rows(group)) for group in groups for part in group]
+    threshold, rows = views[0].threshold, []
+    for place, (view, part) in enumerate(zip(views, parts, strict=True)):
+        for edits in range((common_budget(parts) if aligned else part.edit_budget) + 1):
+            row = {"run": view.label, "edits": edits, "windows": len(part), **_own(part, edits, threshold)}
+            if aligned:
+                fixed = extractable_by_all([each.mass(edits) for each in parts], threshold)
+                row |= _named("fixed", part.mass(edits)[fixed])
+            if aligned and place + 1 < len(parts):
+                exact_there = parts[place + 1].verbatim() >= threshold
+                row["exact_at_next"] = int((part.is_unlocked(edits, threshold) & exact_there).sum())
+            rows.append(row)
+    return rows
+
+
+def _own(part: Population, edits: int, threshold: float) -> dict[str, Any]:
+    mass = part.mass(edits)
+    extractable, unlocked = mass >= threshold, part.is_unlocked(edits, threshold)
+    shares = part.verbatim()[extractable] / mass[extractable]
+    return {
+        **_named("extractable", mass[extractable]),
+        "median_verbatim_share": float(np.median(shares)) if len(shares) else None,
+        **_named("unlocked", mass[unlocked]),
+        "unlocked_from_zero": int((unlocked & part.is_impossible()).sum()),
+    }
+
+
+def _named(name: str, mass: Floats) -> dict[str, Any]:
+    """How many windows a set has, and their masses."""
+    return {
+        name: len(mass),
+        f"{name}_mean_mass": float(mass.mean()) if len(mass) else None,
+        f"{name}_median_mass": float(np.median(mass)) if len(mass) else None,
+        f"{name}_largest_mass": float(mass.max()) if len(mass) else None,
+    }

@@ -1,18 +1,17 @@
 """Rates by group of windows: the kind and the tags of records, and the number of copies in training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from byrote.report.analysis.queries import dashed_words, query_lines, query_panels
+from byrote.report.analysis.queries import lines_drawing, query_lines
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.content import Cells, Drawing
-from byrote.report.figures.overlays import Setting, overlay
-from byrote.report.figures.scan import rate_by_copies
-from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, house_style, legend_above, new_figure, percent_axis
+from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
+from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, legend_above, new_figure, percent_axis, value_grid
 from byrote.report.view import RunView
 from byrote.report.words import integer, plural, share_words
 from byrote.stats.intervals import Rate
@@ -179,36 +178,49 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
         sizes[entry.group] = max(sizes.get(entry.group, 0), entry.rate.n)
     groups = sorted(sizes, key=lambda group: (-sizes[group], group))[:MOST_GROUPS]
     figure, axes = new_figure(WIDE, 1.4 + LINE_INCHES * len(groups))
-    with house_style():
-        marks = list(dict.fromkeys((entry.criterion, entry.split) for entry in entries))
-        for number, (criterion, split) in enumerate(marks):
-            own = {entry.group: entry.rate for entry in entries if (entry.criterion, entry.split) == (criterion, split)}
-            shift = (number - (len(marks) - 1) / 2) * 0.7 / len(marks)
-            places = [place + shift for place, group in enumerate(groups) if group in own]
-            rates = [own[group] for group in groups if group in own]
-            colour, label = COLOURS[criterion], f"{NAMES[criterion]}, {split.value}"
-            face = colour if split is Split.TARGET else "white"
-            values = [rate.value for rate in rates]
-            axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
-            for place, rate in zip(places, rates, strict=True):
-                if rate.interval.is_defined:
-                    axes.hlines(place, rate.interval.low, rate.interval.high, color=colour, alpha=0.45, linewidth=1.6)
-        axes.set_yticks(range(len(groups)), [f"{group} ({sizes[group]})" for group in groups])
-        axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlim(-0.02, 1.02)
-        axes.grid(visible=True, axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel("records extractable")
-        percent_axis(axes, "x")
-        legend_above(axes)
+    marks = list(dict.fromkeys((entry.criterion, entry.split) for entry in entries))
+    for number, (criterion, split) in enumerate(marks):
+        own = {entry.group: entry.rate for entry in entries if (entry.criterion, entry.split) == (criterion, split)}
+        shift = (number - (len(marks) - 1) / 2) * 0.7 / len(marks)
+        places = [place + shift for place, group in enumerate(groups) if group in own]
+        rates = [own[group] for group in groups if group in own]
+        colour, label = COLOURS[criterion], f"{NAMES[criterion]}, {split.value}"
+        face = colour if split is Split.TARGET else "white"
+        values = [rate.value for rate in rates]
+        axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
+        lows, highs = [rate.interval.low for rate in rates], [rate.interval.high for rate in rates]
+        axes.hlines(places, lows, highs, color=colour, alpha=0.45, linewidth=1.6)
+    axes.set_yticks(range(len(groups)), [f"{group} ({sizes[group]})" for group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlim(-0.02, 1.02)
+    value_grid(axes)
+    axes.set_xlabel("records extractable")
+    percent_axis(axes, "x")
+    legend_above(axes)
     return figure
+
+
+def rate_by_copies(series: Mapping[str, Sequence[tuple[int, Rate]]]) -> Figure:
+    """Rates against the number of copies in training, on a scale that holds 0 and doubles with every step; `series`
+    holds (copies, rate) by ascending copies, for each label."""
+    every = sorted({copies for points in series.values() for copies, _ in points})
+    place = {copies: float(np.log2(copies) + 1) if copies else 0.0 for copies in every}
+    lines = [
+        Line(label, tuple(Point.of(place[copies], rate) for copies, rate in points)) for label, points in series.items()
+    ]
+    setting = Setting("copies in training (log scale)", tuple((place[copies], str(copies)) for copies in every))
+    return overlay([Panel("", "windows extractable", tuple(lines))], setting)
 
 
 def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
     """Rates against copies in training, when at least two numbers of copies can be compared."""
     series: dict[str, list[tuple[int, Rate]]] = {}
     for view in views:
-        series |= copies_series(view, with_label=len(views) > 1)
+        prefix = f"{view.label}: " if len(views) > 1 else ""
+        for entry in copies_rates(view):
+            if entry.criterion in (Criterion.VERBATIM, Criterion.NEAR):
+                edition = ", another edition in training" if entry.is_other_edition else ""
+                series.setdefault(prefix + NAMES[entry.criterion] + edition, []).append((entry.copies, entry.rate))
     if not any(len(points) > 1 for points in series.values()):
         return []
     caption = "Share of windows extractable by how often their document stood in the training data (controls: 0)."
@@ -220,15 +232,12 @@ def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
             query_lines(label, view.population.select(rows & members), view.threshold)
             for label, members in by_copies(copies).items()
         ]
-        if panels := query_panels(lines):
+        if any(lines):
             caption = (
                 f"Share of target windows within n queries by copies in training, {view.label}, with 95 % intervals."
-                f"{dashed_words(lines)}"
             )
             name = f"copies-queries-{number}" if len(views) > 1 else "copies-queries"
-            drawings.append(
-                Drawing(name, caption, overlay(panels, Setting("queries, n", is_log=True)), "queries", is_wide=True)
-            )
+            drawings.append(lines_drawing(name, caption, lines))
     return drawings
 
 
@@ -250,14 +259,3 @@ def group_drawings(views: Sequence[RunView]) -> list[Drawing]:
         if drawings:
             return drawings
     return []
-
-
-def copies_series(view: RunView, *, with_label: bool) -> dict[str, list[tuple[int, Rate]]]:
-    """A line per criterion for documents in the wording trained on, and one for other editions."""
-    series: dict[str, list[tuple[int, Rate]]] = {}
-    for entry in copies_rates(view):
-        if entry.criterion in (Criterion.VERBATIM, Criterion.NEAR):
-            prefix = f"{view.label}: " if with_label else ""
-            edition = ", another edition in training" if entry.is_other_edition else ""
-            series.setdefault(prefix + NAMES[entry.criterion] + edition, []).append((entry.copies, entry.rate))
-    return series

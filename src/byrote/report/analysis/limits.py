@@ -30,10 +30,6 @@ class Limit(NamedTuple):
         return self.certified + self.rest.extractable(self.threshold)
 
     @property
-    def low(self) -> float:
-        return self.certified / self.windows
-
-    @property
     def high(self) -> float:
         return self.at_most / self.windows
 
@@ -59,12 +55,10 @@ class Limit(NamedTuple):
         """How many answers a window would bring the limit down to `goal` extractable windows, if hits stay as rare;
         None where no reasonable number does."""
         for answers in MORE_ANSWERS:
-            if answers > self.rest.answers_each and self._with(answers) <= goal:
+            reached = self.certified + self.rest.extractable(self.threshold, answers_each=answers)
+            if answers > self.rest.answers_each and reached <= goal:
                 return answers
         return None
-
-    def _with(self, answers: int) -> int:
-        return self.certified + self.rest.extractable(self.threshold, answers_each=answers)
 
 
 def limit_of(

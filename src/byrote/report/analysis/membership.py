@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from byrote.report.analysis.rates import parts_of, places_of, split_rows, units_of
+from byrote.report.analysis.rates import parts_of, places_of, split_rows
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures import style
+from byrote.report.tables import rates_cells
 from byrote.report.view import RunView
-from byrote.report.words import integer, interval_words, listed, percent, share_words
+from byrote.report.words import integer, listed, share_words
 from byrote.stats.clusters import choose_units, rate_over_units
 from byrote.stats.intervals import Rate
 from byrote.stats.population import Floats
@@ -140,24 +141,23 @@ def roc_curves(entries: Sequence[ScoreSeparation], *, title: str = "") -> Figure
     """One line per score, from the least rate that the controls can show; dashed is what chance gives."""
     figure, axes = style.new_figure(height=4.2)
     least = 1 / max(entry.controls for entry in entries)
-    with style.house_style():
-        for entry, colour in zip(entries, COLOURS, strict=False):
-            # Without a false positive a curve lies left of a logarithmic axis: it enters at its edge.
-            false, true = drawn_curve(entry.curve, least / 2)
-            axes.plot(false, true, color=colour, label=f"{NAMES[entry.score]}, AUC {entry.area.auc:.3f}", linewidth=1.6)
-        diagonal = np.geomspace(least / 2, 1.0, 50)
-        axes.plot(diagonal, diagonal, "--", color=style.SOFT, linewidth=1, label="chance")
-        for rate in FALSE_POSITIVE_RATES:
-            if rate >= least / 2:
-                axes.axvline(rate, color=style.SOFT, linewidth=0.8, linestyle=":")
-        style.log_axis(axes, "x")
-        style.percent_axis(axes)
-        axes.set_xlim(least / 2, 1.0)
-        axes.set_ylim(-0.01, 1.02)
-        axes.set_xlabel("share of control windows above the threshold")
-        axes.set_ylabel("share of target windows above it")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
-        style.legend_above(axes)
+    for entry, colour in zip(entries, COLOURS, strict=False):
+        # Without a false positive a curve lies left of a logarithmic axis: it enters at its edge.
+        false, true = drawn_curve(entry.curve, least / 2)
+        axes.plot(false, true, color=colour, label=f"{NAMES[entry.score]}, AUC {entry.area.auc:.3f}", linewidth=1.6)
+    diagonal = np.geomspace(least / 2, 1.0, 50)
+    axes.plot(diagonal, diagonal, "--", color=style.SOFT, linewidth=1, label="chance")
+    for rate in FALSE_POSITIVE_RATES:
+        if rate >= least / 2:
+            axes.axvline(rate, color=style.SOFT, linewidth=0.8, linestyle=":")
+    style.log_axis(axes, "x")
+    style.percent_axis(axes)
+    axes.set_xlim(least / 2, 1.0)
+    axes.set_ylim(-0.01, 1.02)
+    axes.set_xlabel("share of control windows above the threshold")
+    axes.set_ylabel("share of target windows above it")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    style.legend_above(axes)
     return figure
 
 
@@ -191,13 +191,14 @@ def membership_content(common: Content, views: Sequence[RunView]) -> Content:
         "A score that separates is no proof of training: texts that differ in date or style differ in scores too.",
     )
     rows = {view.label: separation_rows([view]) for view in views}
+    answered = [view for view in views if view.population.has_masses or view.population.greedy_distance is not None]
     if not any(rows.values()):
         without = "No score can be judged without controls: give text the model cannot have seen (--control)."
         sentences = (NO_MASSES, without)
     return replace(
         common,
         headline=" ".join(map(_headline, views)),
-        tables=(*_greedy_cells(views), *separation_cells(views), *_score_cells(views)),
+        tables=(*([rates_cells(answered)] if answered else ()), *separation_cells(views), *_score_cells(views)),
         sentences=sentences,
         draw=lambda: membership_drawings(views),
         numbers={label: {"membership": own} for label, own in rows.items()},
@@ -217,18 +218,6 @@ def _headline(view: RunView) -> str:
         f"{view.model}: {windows} windows. Of the membership scores, {listed([NAMES[entry.score] for entry in best])} "
         f"{'tells' if len(best) == 1 else 'tell'} targets from controls best (AUC {most:.3f}, {ends})."
     )
-
-
-def _greedy_cells(views: Sequence[RunView]) -> list[Cells]:
-    rows = []
-    for view in views:
-        for split, part in parts_of(view.population).items():
-            if part.greedy_distance is not None:
-                rate = rate_over_units(part.greedy_distance == 0, units_of(part))
-                name = f"{view.label}, {split.value}"
-                rows.append((name, integer(rate.n), percent(rate.value), interval_words(rate.interval)))
-    heads = ("run", "windows", "greedy answer is the passage", "95 % interval")
-    return [Cells("greedy", "Greedy answers", heads, tuple(rows))] if rows else []
 
 
 def _score_cells(views: Sequence[RunView]) -> list[Cells]:

@@ -133,7 +133,6 @@ def policy_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
     ]
 
 
-@style.house_style()
 def policy_drawings(view: RunView) -> list[Drawing]:
     """A line a setting, most extractable first: exact rate, certified near rate, and what is not ruled out."""
     rates = setting_rates(view)
@@ -145,9 +144,8 @@ def policy_drawings(view: RunView) -> list[Drawing]:
     places = range(len(shown))
     near = [one.near.value for one in shown]
     axes.barh(places, [one.at_most.value for one in shown], 0.5, color=style.FAINT, label="not ruled out")
-    for place, one in zip(places, shown, strict=True):
-        if one.near.interval.is_defined:
-            axes.hlines(place, one.near.interval.low, one.near.interval.high, color=style.BLUE, alpha=0.5, linewidth=2)
+    lows, highs = [one.near.interval.low for one in shown], [one.near.interval.high for one in shown]
+    axes.hlines(places, lows, highs, color=style.BLUE, alpha=0.5, linewidth=2)
     look: dict[str, Any] = {"linestyle": "", "clip_on": False, "zorder": 3}
     axes.plot(near, places, marker="o", color=style.BLUE, label=f"within {edits} edits, certified", **look)
     exact = [one.verbatim.value for one in shown]

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from byrote.report.analysis.rates import parts_of, places_of, rate_fields, split_rows, units_by_rank
-from byrote.report.content import Cells
+from byrote.report.analysis.rates import Criterion, hits_of, parts_of, places_of, rate_fields, split_rows, units_by_rank
+from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
 from byrote.report.view import RunView
 from byrote.report.words import integer, interval_words, percent, probability, share_words
@@ -40,16 +40,62 @@ def curves_of(
     ]
 
 
+def _line(label: str, curve: RateCurve, floor: float | None, *, is_control: bool = False) -> Line:
+    """Dashed from where masses below `floor` count, for which not every window was searched. With intervals at the
+    probability that all figures show."""
+    make = Point.of if curve.p == SHOWN_PROBABILITY else lambda n, rate: Point(n, rate.value)
+    points = tuple(make(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
+    return Line(label, points, is_control, most_queries(floor, curve.p))
+
+
 def query_lines(label: str, part: Population, threshold: float, *, is_control: bool = False) -> dict[MassKind, Line]:
-    """(n, p) of some windows at the probability that figures show, for every mass measured. The line of a lower bound
-    is dashed from where masses below τ count, for which not every window was searched."""
+    """(n, p) of some windows at the probability that figures of several show, for every mass measured."""
     grid = query_grid(LARGEST_QUERIES, per_decade=20)
-    found = {}
-    for curves in curves_of(part, queries=grid, probabilities=[SHOWN_PROBABILITY]) if len(part) else ():
-        points = tuple(Point.of(n, rate) for n, rate in zip(grid, curves.curves[0].rates, strict=True))
-        solid_to = most_queries(searched_down_to(part, threshold, curves.mass_kind), SHOWN_PROBABILITY)
-        found[curves.mass_kind] = Line(label, points, is_control, solid_to)
-    return found
+    every = curves_of(part, queries=grid, probabilities=[SHOWN_PROBABILITY]) if len(part) else []
+    return {
+        one.mass_kind: _line(
+            label, one.curves[0], searched_down_to(part, threshold, one.mass_kind), is_control=is_control
+        )
+        for one in every
+    }
+
+
+def query_panel(
+    curves: RateCurves, *, control: RateCurves | None, floor: float | None, greedy_rate: float | None
+) -> Panel:
+    """A line for every probability, the control at the middle one; and, at any n, the share that some n brings out and
+    the greedy rate."""
+    lines = [_line(f"p = {curve.p:g}", curve, floor) for curve in curves.curves]
+    if control is not None:
+        middle = control.curves[min(1, len(control.curves) - 1)]
+        lines.append(_line(f"control, p = {middle.p:g}", middle, floor, is_control=True))
+    levels = {"any n": curves.worst_case.value, "greedy, one query": greedy_rate}
+    grid = curves.curves[0].queries
+    lines += [Line(label, tuple(Point(n, value) for n in grid)) for label, value in levels.items() if value is not None]
+    return Panel(TITLES[curves.mass_kind], "windows extracted with probability p", tuple(lines))
+
+
+def query_drawing(view: RunView, targets: Population) -> Drawing:
+    """(n, p) of one run, a panel for each mass."""
+    grid = query_grid(LARGEST_QUERIES, per_decade=20)
+    controls = view.population.select(split_rows(view.population, Split.CONTROL))
+    has_control = len(controls) and not view.population.is_control.all()
+    control_of = {one.mass_kind: one for one in curves_of(controls, queries=grid)} if has_control else {}
+    greedy = hits_of(targets, Criterion.GREEDY, edits=0, threshold=1.0)
+    panels = [
+        query_panel(
+            one,
+            control=control_of.get(one.mass_kind),
+            floor=searched_down_to(targets, view.threshold, one.mass_kind),
+            greedy_rate=None if greedy is None else float(greedy.mean()),
+        )
+        for one in curves_of(targets, queries=grid)
+    ]
+    caption = "Share of target windows that come out at least once with probability p within n queries, "
+    caption += f"with 95 % intervals at p = {SHOWN_PROBABILITY:g}."
+    if searched_down_to(targets, view.threshold) is not None:
+        caption += f" Dashed: {cut_short_words(targets, view.threshold)}."
+    return Drawing("queries", caption, overlay(panels, Setting("queries, n", is_log=True)), "queries", is_wide=True)
 
 
 def query_panels(lines: Sequence[Mapping[MassKind, Line]]) -> list[Panel]:
@@ -65,10 +111,12 @@ def query_panels(lines: Sequence[Mapping[MassKind, Line]]) -> list[Panel]:
     ]
 
 
-def dashed_words(lines: Sequence[Mapping[MassKind, Line]]) -> str:
-    """The end of a caption, where a line is dashed."""
-    is_dashed = any(np.isfinite(line.solid_to) for own in lines for line in own.values())
-    return " Dashed: masses below τ count there, for which not every window was searched." if is_dashed else ""
+def lines_drawing(name: str, caption: str, lines: Sequence[Mapping[MassKind, Line]]) -> Drawing:
+    """The lines of several, over each other."""
+    if any(np.isfinite(line.solid_to) for own in lines for line in own.values()):
+        caption += " Dashed: masses below τ count there, for which not every window was searched."
+    figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
+    return Drawing(name, caption, figure, "queries", is_wide=True)
 
 
 TITLES = {MassKind.EXACT: "Word for word", MassKind.LOWER_BOUND: "Nearly, at least"}

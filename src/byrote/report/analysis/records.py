@@ -8,7 +8,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
 from byrote.report.analysis.rates import split_rows
-from byrote.report.content import Cells, Sentence
+from byrote.report.content import Cells
 from byrote.report.view import RunView
 from byrote.report.words import integer, plural, probability
 from byrote.types import Split
@@ -75,18 +75,17 @@ def nearly_cells(view: RunView) -> list[Cells]:
     return [Cells("only-nearly", "Records that come out only nearly", heads, lines)] if lines else []
 
 
-def nearly_sentence(view: RunView) -> Sentence | None:
+def nearly_words(view: RunView) -> str:
     """Whether something near a record may be another record of the file."""
     if not (rows := nearly_rows([view])):
-        return None
+        return ""
     budget = view.population.edit_budget
     doubtful = sum(row["edits_to_it"] is not None and row["edits_to_it"] <= budget for row in rows)
     come = "record comes" if len(rows) == 1 else "records come"
     whose = "no other record of the file is so near that it could be that one"
     if doubtful:
         whose = f"for {integer(doubtful)} of them it may be another record of the file, at most that far away"
-    return Sentence(
+    return (
         f"{integer(len(rows))} target {come} out only within {plural(budget, 'edit')}, and not word for word: {whose}. "
-        "Records that are not in the file were not compared.",
-        "edits",
+        "Records that are not in the file were not compared."
     )

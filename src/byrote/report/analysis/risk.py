@@ -1,7 +1,7 @@
 """The risk of whole documents: the chance that n random queries bring out a passage, and how much of the text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from byrote.errors import ConfigError
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures.overlays import shortened
-from byrote.report.figures.style import SERIES, SOFT, WIDE, house_style, log_axis, percent_axis
+from byrote.report.figures.style import SERIES, SOFT, WIDE, log_axis, percent_axis
 from byrote.report.view import RunView, ViewedDocument, selection_words
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.answers import mean_mass_at_most
@@ -31,26 +31,26 @@ class Risk(NamedTuple):
     """One document asked about n times at random: certified ends, equal where nothing was searched, and 95 % limits."""
 
     document: ViewedDocument
-    queries: float
     edits: int
-    leak_low: float
-    leak_high: float
-    leak_limit: float
+    queries: float
+    leak_at_least: float
+    leak_at_most: float
+    leak_limit_95: float
     """At most this at 95 % confidence, from what was sampled; the certified end where that is lower."""
-    characters_low: float
-    characters_high: float
-    characters_limit: float
-    covered: int
-    """Characters that stand in some suffix."""
+    characters_at_least: float
+    characters_at_most: float
+    characters_limit_95: float
+    characters_covered: int
+    """Those that stand in some suffix."""
 
     @property
     def share_low(self) -> float:
         """NaN where suffixes have tokens and no characters."""
-        return self.characters_low / self.covered if self.covered else math.nan
+        return self.characters_at_least / self.characters_covered if self.characters_covered else math.nan
 
     @property
     def share_limit(self) -> float:
-        return self.characters_limit / self.covered if self.covered else math.nan
+        return self.characters_limit_95 / self.characters_covered if self.characters_covered else math.nan
 
 
 def document_risks(view: RunView, document: ViewedDocument, queries: Sequence[float] = QUERIES) -> list[Risk]:
@@ -62,7 +62,7 @@ def document_risks(view: RunView, document: ViewedDocument, queries: Sequence[fl
             low, high, limit = (leak_probability(end.mean, n) for end in ends)
             least, most, limited = (expected_characters(end.text, n) for end in ends)
             characters = (least, most, min(most, limited))
-            risks.append(Risk(document, n, edits, low, high, min(high, limit), *characters, ends[0].text.covered))
+            risks.append(Risk(document, edits, n, low, high, min(high, limit), *characters, ends[0].text.covered))
     return risks
 
 
@@ -120,20 +120,7 @@ def risk_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
 def risks_of(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> list[dict[str, Any]]:
     """One row per document, number of edits and number of queries."""
     return [
-        {
-            "run": view.label,
-            "document": risk.document.name,
-            "split": risk.document.split,
-            "edits": risk.edits,
-            "queries": risk.queries,
-            "leak_at_least": risk.leak_low,
-            "leak_at_most": risk.leak_high,
-            "leak_limit_95": risk.leak_limit,
-            "characters_at_least": risk.characters_low,
-            "characters_at_most": risk.characters_high,
-            "characters_limit_95": risk.characters_limit,
-            "characters_covered": risk.covered,
-        }
+        {"run": view.label, **risk._asdict(), "document": document.name, "split": document.split}
         for document in documents
         for risk in document_risks(view, document, queries)
     ]
@@ -196,16 +183,16 @@ def _record_cells(view: RunView, documents: Sequence[ViewedDocument], queries: S
 
 
 def _document_cells(document: ViewedDocument, risks: Sequence[Risk]) -> Cells:
-    title = f"{document.name} ({document.split}), {integer(risks[0].covered)} characters in suffixes"
+    title = f"{document.name} ({document.split}), {integer(risks[0].characters_covered)} characters in suffixes"
     heads = ("queries", "edits", "some passage leaks", "at most, 95 %", "characters", "at most, 95 %")
     rows = tuple(
         (
             f"{risk.queries:,.0f}",
             "exact" if risk.edits == 0 else f"ε ≤ {risk.edits}",
-            _ends(_chance(risk.leak_low), _chance(risk.leak_high)),
-            _chance(risk.leak_limit),
-            f"{_ends(_characters(risk.characters_low), _characters(risk.characters_high))} ({percent(risk.share_low)})",
-            f"{_characters(risk.characters_limit)} ({percent(risk.share_limit)})",
+            _ends(_chance, risk.leak_at_least, risk.leak_at_most),
+            _chance(risk.leak_limit_95),
+            f"{_ends(_characters, risk.characters_at_least, risk.characters_at_most)} ({percent(risk.share_low)})",
+            f"{_characters(risk.characters_limit_95)} ({percent(risk.share_limit)})",
         )
         for risk in risks
     )
@@ -219,7 +206,7 @@ def risk_cells(views: Sequence[RunView]) -> tuple[Cells, ...]:
     for view, document in works[:DOCUMENTS_SHOWN]:
         risks = document_risks(view, document, PAGE_QUERIES)[-len(PAGE_QUERIES) :]
         name = _name(document) if len(views) == 1 else f"{view.label}: {_name(document)}"
-        share = _ends(percent(risks[-1].share_low), percent(risks[-1].share_limit))
+        share = _ends(percent, risks[-1].share_low, risks[-1].share_limit)
         rows.append((name, *map(_leak_words, risks), share))
     left = len(works) - DOCUMENTS_SHOWN
     note = (
@@ -238,12 +225,16 @@ def _name(document: ViewedDocument) -> str:
 
 def _leak_words(risk: Risk) -> str:
     """Between two ends; at least is never 1, which no number of queries reaches."""
-    low, high = ("> 0.999" if chance > 0.999 else probability(chance) for chance in (risk.leak_low, risk.leak_limit))
-    return low if low == high else f"{low} to {'1' if risk.leak_limit > 0.999 else high}"
+    low, high = (
+        "> 0.999" if chance > 0.999 else probability(chance) for chance in (risk.leak_at_least, risk.leak_limit_95)
+    )
+    return low if low == high else f"{low} to {'1' if risk.leak_limit_95 > 0.999 else high}"
 
 
-def _ends(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
+def _ends(words: Callable[[float], str], low: float, high: float) -> str:
+    """Both ends, or the one number that they are in words."""
+    first, last = words(low), words(high)
+    return first if first == last else f"{first} to {last}"
 
 
 def _chance(value: float) -> str:
@@ -258,27 +249,26 @@ def _characters(value: float) -> str:
 def risk_by_queries(documents: Sequence[Sequence[Risk]]) -> Figure:
     """Left the chance of a leak, right the share of characters: full lines are certified lower ends, dashed ones upper
     limits at 95 % confidence."""
-    with house_style():
-        figure = Figure(figsize=(WIDE, 3.9), layout="constrained")
-        leaks, characters = figure.subplots(1, 2)
-        for index, risks in enumerate(documents[:DOCUMENTS_DRAWN]):
-            colour, label = SERIES[index % len(SERIES)], risks[0].document.name
-            queries = [risk.queries for risk in risks]
-            for axes, low, limit in (
-                (leaks, [risk.leak_low for risk in risks], [risk.leak_limit for risk in risks]),
-                (characters, [risk.share_low for risk in risks], [risk.share_limit for risk in risks]),
-            ):
-                axes.plot(queries, low, color=colour, label=shortened(label, WIDE / 3))
-                axes.plot(queries, limit, color=colour, linestyle="--", linewidth=1)
-        for axes, name in ((leaks, "Chance that some passage leaks"), (characters, "Characters recovered, on average")):
-            log_axis(axes, "x")
-            percent_axis(axes)
-            axes.set_ylim(-0.02, 1.02)
-            axes.set_xlabel("queries to random windows, n")
-            axes.set_title(name)
-        leaks.plot([], [], color=SOFT, label="at least, certified")
-        leaks.plot([], [], color=SOFT, linestyle="--", linewidth=1, label="at most, 95 % confidence")
-        figure.legend(*leaks.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+    figure = Figure(figsize=(WIDE, 3.9), layout="constrained")
+    leaks, characters = figure.subplots(1, 2)
+    for index, risks in enumerate(documents[:DOCUMENTS_DRAWN]):
+        colour, label = SERIES[index % len(SERIES)], risks[0].document.name
+        queries = [risk.queries for risk in risks]
+        for axes, low, limit in (
+            (leaks, [risk.leak_at_least for risk in risks], [risk.leak_limit_95 for risk in risks]),
+            (characters, [risk.share_low for risk in risks], [risk.share_limit for risk in risks]),
+        ):
+            axes.plot(queries, low, color=colour, label=shortened(label, WIDE / 3))
+            axes.plot(queries, limit, color=colour, linestyle="--", linewidth=1)
+    for axes, name in ((leaks, "Chance that some passage leaks"), (characters, "Characters recovered, on average")):
+        log_axis(axes, "x")
+        percent_axis(axes)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xlabel("queries to random windows, n")
+        axes.set_title(name)
+    leaks.plot([], [], color=SOFT, label="at least, certified")
+    leaks.plot([], [], color=SOFT, linestyle="--", linewidth=1, label="at most, 95 % confidence")
+    figure.legend(*leaks.get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
 
 

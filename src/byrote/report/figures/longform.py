@@ -28,7 +28,6 @@ class Recall:
         return self.matched / self.book_words if self.book_words else float("nan")
 
 
-@style.house_style()
 def recall_bars(recalls: Sequence[Recall]) -> Figure:
     """nv-recall as horizontal bars, each labelled with its share and its longest block."""
     figure, axes = style.new_figure(6.0, 0.42 * len(recalls) + 1.0)
@@ -46,7 +45,6 @@ def recall_bars(recalls: Sequence[Recall]) -> Figure:
     return figure
 
 
-@style.house_style()
 def block_map(blocks: Sequence[Sequence[int]], *, book_words: int, generated_words: int) -> Figure:
     """Book above, generation below, each as a bar of its words; every matched block joined across.
 
@@ -73,7 +71,6 @@ def block_map(blocks: Sequence[Sequence[int]], *, book_words: int, generated_wor
     return figure
 
 
-@style.house_style()
 def word_counts(recalls: Sequence[Recall]) -> Figure:
     """Matched, missing and additional words, one stacked bar per generation."""
     figure, axes = style.new_figure(6.0, 0.42 * len(recalls) + 1.3)
@@ -94,7 +91,6 @@ def word_counts(recalls: Sequence[Recall]) -> Figure:
     return figure
 
 
-@style.house_style()
 def similarity_by_tries(series: Sequence[tuple[str, Sequence[float]]], *, threshold: float) -> Figure:
     """Every try as a dot, the best so far as a step; log axis where there are many tries.
 
@@ -126,7 +122,6 @@ NONE_AT = 0.3
 """Where 0 words stand on a logarithmic axis."""
 
 
-@style.house_style()
 def null_distribution(null: Sequence[tuple[float, int]], found: Sequence[tuple[float, int]]) -> Figure:
     """Answers measured against unrelated control books, which shows chance, and against their own book.
 

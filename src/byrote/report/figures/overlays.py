@@ -74,7 +74,6 @@ class Setting(NamedTuple):
     """False where places have no order (texts, policies): a line from one to the next would show a false course."""
 
 
-@style.house_style()
 def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     """The panels, three in a row, with one legend under them: a line has the same colour and mark in all."""
     names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
@@ -136,8 +135,11 @@ def _draw_line(axes: Axes, line: Line, number: int, setting: Setting, *, beside:
     high = np.array([np.nan if point.high is None else point.high for point in line.points])
     dashes = "" if not setting.is_ordered else "-" if number < len(style.SERIES) else "--"
     if len(line.points) > MARKED_POINTS:
-        look = {"color": colour, "linestyle": dashes, "label": line.label}
-        style.dashed_beyond(axes, line.solid_to, places, values, beyond=":" if dashes == "--" else "--", **look)
+        solid = int((places <= line.solid_to).sum())
+        axes.plot(places[:solid], values[:solid], color=colour, linestyle=dashes, label=line.label)
+        if solid < len(places):
+            beyond = slice(max(solid - 1, 0), None)
+            axes.plot(places[beyond], values[beyond], color=colour, linestyle=":" if dashes == "--" else "--")
         if beside <= BANDS_AT_ONCE:
             axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
         else:

@@ -36,7 +36,6 @@ class ShownThreshold(NamedTuple):
     log_ratios: tuple[float, ...]
 
 
-@style.house_style()
 def prior_scatter(rows: pl.DataFrame, threshold: ShownThreshold, *, title: str) -> Drawing:
     """log₁₀ P(s|p) against log₁₀ v̂ of every suffix, with m and n of one length; what has no logarithm at the edge."""
     figure, axes = style.new_figure(5.4, 4.6)
@@ -61,7 +60,6 @@ def prior_scatter(rows: pl.DataFrame, threshold: ShownThreshold, *, title: str) 
     return Drawing("prior_scatter", caption, figure)
 
 
-@style.house_style()
 def ratios_by_length(rows: pl.DataFrame, thresholds: Sequence[ShownThreshold], *, title: str) -> Drawing:
     """Every ratio at its suffix length, beside those of the generic texts, their mean n with its interval."""
     figure, axes = style.new_figure(5.4, 4.2)
@@ -150,7 +148,6 @@ def _note_edges(axes: Axes, is_at_edge: NDArray[np.bool_]) -> None:
         axes.text(0.99, 0.01, words, transform=axes.transAxes, ha="right", va="bottom", fontsize=7, color=style.SOFT)
 
 
-@style.house_style()
 def prior_shares(counts: Mapping[str, Mapping[str, int]], *, is_by_prefix_length: bool) -> Drawing:
     """Bars of the share with P(s|p) > m, for every label; memorized filled, unsettled hatched above it, and a
     line at those that the published rule calls memorized."""

@@ -1,6 +1,7 @@
-"""Figures of one scan: rates, (n, p) curves, token ranks, masses and their shells, and where in a text they lie."""
+"""Figures of scans, one or several: rates by ε, token ranks, masses, their shells, where in a text they lie."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,53 +11,31 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from byrote.report.analysis.queries import most_queries
-from byrote.report.analysis.rates import Criterion, CriterionRate
+from byrote.report.analysis.comparison import RunComparison, SharedWindows, counted_mass, shared_windows
+from byrote.report.analysis.queries import SHOWN_PROBABILITY, lines_drawing, query_lines
+from byrote.report.analysis.rates import Criterion, CriterionRate, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures import style
-from byrote.stats.curves import MassKind, RateCurve, RateCurves
-from byrote.stats.intervals import Rate
+from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
+from byrote.report.view import RunView
 from byrote.stats.population import (
     Category,
     Flags,
     Floats,
     categories,
     mass_gain,
+    recovery,
     shell_shares,
     stretch_maxima,
     tail_curve,
 )
 from byrote.types import Split
 
-RATE_LOOKS = {
-    (Criterion.NEAR, Split.TARGET): {"color": style.VERMILLION, "marker": "o", "linestyle": "-"},
-    (Criterion.GREEDY, Split.TARGET): {
-        "color": style.INK,
-        "marker": "o",
-        "linestyle": "--",
-        "markerfacecolor": "white",
-    },
-    (Criterion.NEAR, Split.CONTROL): {"color": style.SOFT, "marker": "s", "linestyle": "-"},
-    (Criterion.GREEDY, Split.CONTROL): {
-        "color": style.SOFT,
-        "marker": "s",
-        "linestyle": ":",
-        "markerfacecolor": "white",
-    },
-}
-CRITERION_NAMES = {Criterion.NEAR: "near-verbatim", Criterion.GREEDY: "greedy"}
-DODGE = 0.07
 VERDICT_COLOURS = {
     Split.TARGET: {"extractable": style.VERMILLION, "neither": "#e3ded2", "ruled out": style.BLUE},
     Split.CONTROL: {"extractable": style.INK, "neither": "#ecebe8", "ruled out": "#b4b6bb"},
 }
 """From the bottom of a bar to its top; the control is grey."""
-SHADES = (0.35, 0.55, 0.78, 1.0)
-"""Opacity per success probability: the harder to satisfy, the darker."""
-KIND_LOOKS = {
-    MassKind.EXACT: (style.BLUE, "verbatim"),
-    MassKind.LOWER_BOUND: (style.VERMILLION, "near-verbatim, at least"),
-}
 CATEGORY_LOOKS = {
     Category.VERBATIM: (style.BLUE, "o", "word for word"),
     Category.UNLOCKED: (style.ORANGE, "^", "only nearly"),
@@ -67,36 +46,40 @@ CROWDED = 400
 RASTER_ABOVE = 2_000
 """More points than this are drawn as an image inside the vector file, or the file would not open."""
 HEAT_ROWS = 400
+MOST_COMBINATIONS = 16
 NOTHING = "No window has near-verbatim mass at or above τ."
 HEAT_COLUMNS = 1200
 """Characters are joined into this many columns, each showing its strongest character."""
 HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": style.UNMEASURED, "hatch": "//////", "linewidth": 0}
 
 
-@style.house_style()
-def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Drawing:
-    """Share of windows that meet each criterion against ε, one line per criterion and split, with 95 % whiskers."""
-    figure, axes = style.new_figure()
-    caption = "Share of windows by number of edits allowed, with 95 % intervals; target beside control."
-    drawing = Drawing("rates-by-edits", caption, figure, "near")
-    for index, ((criterion, split), look) in enumerate(RATE_LOOKS.items()):
-        found = [entry for entry in rates if (entry.criterion, entry.split) == (criterion, split)]
-        if found:
-            positions = np.array([entry.edits or 0 for entry in found]) + (index - 1.5) * DODGE
-            label = f"{CRITERION_NAMES[criterion]}, {split.value}"
-            _draw_rates(axes, positions, [entry.rate for entry in found], label=label, **look)
-    if not axes.lines:
-        style.say_empty(axes, "No rate depends on ε in this run.")
-        return drawing
-    axes.set(xlabel="edits allowed, ε", ylabel=f"windows (near-verbatim: mass ≥ {threshold:g})", ylim=(0, None))
-    axes.set_xticks(range(max(entry.edits or 0 for entry in rates) + 1))
-    axes.margins(y=0.08)
-    style.percent_axis(axes)
-    style.legend_above(axes)
-    return drawing
+def rates_by_edits(views: Sequence[RunView]) -> Drawing:
+    """Share of windows that are near-verbatim, and whose greedy answer is near, against ε: a line a side, of several
+    runs a line a run and side."""
+    panels: list[Panel] = []
+    titles = {Criterion.NEAR: f"near-verbatim, mass ≥ {views[0].threshold:g}", Criterion.GREEDY: "the greedy answer"}
+    for criterion, title in titles.items():
+        lines = []
+        for split in Split:  # controls last, so that a model has the same colour in every figure
+            for view in views:
+                own = [entry for entry in view.rates if (entry.criterion, entry.split) == (criterion, split)]
+                if own:
+                    points = tuple(Point.of(float(entry.edits or 0), entry.rate) for entry in own)
+                    lines.append(Line(side_label(views, view, split), points, split is Split.CONTROL))
+        if lines or not panels:
+            panels.append(Panel(title, "windows", tuple(lines)))
+    caption = "Share of windows by number of edits allowed, with 95 % intervals; controls in grey."
+    name = "rates-by-edits" if len(views) == 1 else "rates-by-model"
+    return Drawing(name, caption, overlay(panels, Setting("edits allowed, ε")), "near", is_wide=len(panels) > 1)
 
 
-@style.house_style()
+def side_label(views: Sequence[RunView], view: RunView, split: Split) -> str:
+    """Of several runs the run's own label for its targets."""
+    if len(views) == 1:
+        return split.value
+    return f"{view.label}, control" if split is Split.CONTROL else view.label
+
+
 def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Drawing:
     """A bar per ε and split: windows whose lower bound reaches τ, whose upper bound stays below it, and the rest."""
     figure, axes = style.new_figure()
@@ -123,98 +106,6 @@ def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Dr
     return drawing
 
 
-@style.house_style()
-def rate_by_copies(series: Mapping[str, Sequence[tuple[int, Rate]]]) -> Figure:
-    """Rates against the number of copies in training, on a scale that holds 0 and doubles with every step.
-
-    `series` holds (copies, rate) by ascending copies, for each label.
-    """
-    figure, axes = style.new_figure()
-    every = sorted({copies for points in series.values() for copies, _ in points})
-    place = {copies: float(np.log2(copies) + 1) if copies else 0.0 for copies in every}
-    for index, (label, points) in enumerate(series.items()):
-        # Beside each other, so that no interval hides another.
-        positions = np.array([place[copies] for copies, _ in points]) + 0.06 * (index - (len(series) - 1) / 2)
-        look = {"color": style.SERIES[index % len(style.SERIES)], "marker": style.MARKERS[index % len(style.MARKERS)]}
-        _draw_rates(axes, positions, [rate for _, rate in points], label=label, **look)
-    axes.set_xticks([place[copies] for copies in every], [str(copies) for copies in every])
-    axes.set(xlabel="copies in training (log scale)", ylabel="windows extractable", ylim=(-0.02, 1.02))
-    style.percent_axis(axes)
-    style.legend_above(axes)
-    return figure
-
-
-def _draw_rates(axes: Axes, positions: Floats, rates: Sequence[Rate], *, color: str, **look: Any) -> None:
-    """A line through the rates; a whisker wherever the interval is defined."""
-    axes.plot(positions, [rate.value for rate in rates], color=color, **look)
-    defined = [(place, rate.interval) for place, rate in zip(positions, rates, strict=True) if rate.interval.is_defined]
-    lows, highs = [interval.low for _, interval in defined], [interval.high for _, interval in defined]
-    axes.vlines([place for place, _ in defined], lows, highs, color=color, alpha=0.45, linewidth=1.6)
-
-
-@style.house_style()
-def query_curves(
-    curves: Sequence[RateCurves],
-    *,
-    greedy_rate: float | None,
-    control: Sequence[RateCurves] = (),
-    searched_down_to: float | None = None,
-    dashed: str = "",
-) -> Drawing:
-    """Rate against the number of queries, a panel per kind of mass, a line per success probability.
-
-    Greedy, the control (at the middle probability) and the limit of all n stand beside them. Lower bounds that were
-    not searched out below a mass of `searched_down_to` are dashed where smaller masses count; `dashed` is the reason
-    in words.
-    """
-    shown = [group for group in curves if group.windows]
-    figure = Figure(figsize=(style.WIDE, 3.5), layout="constrained")
-    caption = "Share of target windows that come out at least once with probability p within n queries."
-    if searched_down_to is not None:
-        caption += f" Dashed: {dashed}."
-    drawing = Drawing("queries", caption, figure, "queries", is_wide=True)
-    if not shown:
-        style.say_empty(figure.add_subplot(), "There are no windows.")
-        return drawing
-    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    control_of = {group.mass_kind: group for group in control if group.windows}
-    legend: dict[str, Any] = {}
-    for axes, group in zip(panels, shown, strict=True):
-        floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
-        _draw_queries(axes, group, control_of.get(group.mass_kind), floor, greedy_rate)
-        handles, labels = axes.get_legend_handles_labels()
-        legend |= dict(zip(labels, handles, strict=True))
-    panels[0].set(ylabel="windows extracted with probability p", ylim=(0, None))
-    style.percent_axis(panels[0])
-    figure.legend(list(legend.values()), list(legend), loc="outside right upper", borderaxespad=0.2)
-    return drawing
-
-
-def _draw_queries(
-    axes: Axes, group: RateCurves, control: RateCurves | None, floor: float | None, greedy_rate: float | None
-) -> None:
-    def draw(curve: RateCurve, **look: Any) -> None:
-        values = [rate.value for rate in curve.rates]
-        style.dashed_beyond(axes, most_queries(floor, curve.p), np.array(curve.queries), values, **look)
-
-    colour, title = KIND_LOOKS[group.mass_kind]
-    for index, curve in enumerate(group.curves):
-        draw(curve, label=f"p = {curve.p:g}", color=colour, alpha=SHADES[index % len(SHADES)], linewidth=1.8)
-    axes.axhline(group.worst_case.value, color=colour, linewidth=0.9, linestyle=":", label="any n")
-    if control is not None:
-        middle = control.curves[min(1, len(control.curves) - 1)]
-        draw(middle, label=f"control, p = {middle.p:g}", color=style.SOFT, linewidth=1.4)
-    if greedy_rate is not None:
-        axes.axhline(greedy_rate, color=style.INK, linewidth=1, linestyle="-.", label="greedy, one query")
-    if floor is not None:
-        axes.plot([], [], color=colour, linestyle="--", label="stopped windows by p_z alone")
-    style.log_axis(axes, "x")
-    axes.margins(x=0.01)
-    axes.set_xlabel("queries, n")
-    axes.set_title(title, color=colour)
-
-
-@style.house_style()
 def token_ranks(ranks: Sequence[int], *, kept: int | None, window_id: str) -> Drawing:
     """The place (1 = first choice) of each target token of one window, log scale; those cut off by top-k are marked."""
     figure, axes = style.new_figure(style.WIDE, 2.4)
@@ -243,7 +134,6 @@ def token_ranks(ranks: Sequence[int], *, kept: int | None, window_id: str) -> Dr
     return Drawing("ranks", caption, figure, "rank", is_wide=True)
 
 
-@style.house_style()
 def mass_scatter(p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int) -> Drawing:
     """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
     figure, axes = style.new_figure()
@@ -282,7 +172,6 @@ def mass_scatter(p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, thre
     return Drawing("mass", caption, figure, "category-unlocked")
 
 
-@style.house_style()
 def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: float) -> Drawing:
     """Share of windows whose mass gain Δ is at least x: all windows (dashed) and the extractable ones (solid).
 
@@ -317,7 +206,6 @@ def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: floa
     return Drawing("mass-gain", caption, figure, "gain")
 
 
-@style.house_style()
 def shell_heat_map(mass_lower: Floats, *, threshold: float) -> Drawing:
     """One row per extractable window, sorted by verbatim share; one column per shell; colour is the share.
 
@@ -344,7 +232,6 @@ def shell_heat_map(mass_lower: Floats, *, threshold: float) -> Drawing:
     return drawing
 
 
-@style.house_style()
 def shell_violins(mass_lower: Floats, *, threshold: float) -> Drawing:
     """The distribution of each shell's share over the extractable windows, with quartiles and median."""
     figure, axes = style.new_figure()
@@ -386,7 +273,6 @@ def draw_violins(axes: Axes, columns: Sequence[Floats], colours: Sequence[str]) 
     style.percent_axis(axes)
 
 
-@style.house_style()
 def book_heat_map(rows: Sequence[tuple[str, Floats]], *, threshold: float, title: str, file: str) -> Drawing:
     """Strips under each other on one log colour scale from τ to 1; white below τ, hatched where nothing is known.
 
@@ -424,3 +310,143 @@ def book_heat_map(rows: Sequence[tuple[str, Floats]], *, threshold: float, title
         "no window measured it."
     )
     return Drawing(file, caption, figure, "covered", is_wide=True)
+
+
+def comparison_drawings(views: Sequence[RunView], comparison: RunComparison) -> list[Drawing]:
+    """All figures of several runs; shared windows only of runs over the same windows."""
+    drawings = [rates_by_edits(views), *_masses(views), _queries(views), *_beam_widths(views)]
+    if comparison.aligned is None:
+        return drawings
+    return [*drawings, windows_by_models(comparison.labels, shared_windows(comparison, views[0].threshold))]
+
+
+def _masses(views: Sequence[RunView]) -> Iterator[Drawing]:
+    threshold = views[0].threshold
+    near = []
+    for view in views:
+        if view.population.mass_lower is not None:
+            rows = split_rows(view.population, Split.TARGET)
+            near.append((view, view.population.select(rows) if rows.any() else view.population))
+    if not near:
+        return
+    lines = []
+    for view, part in near:
+        means = [float(counted_mass(part, edits, threshold).mean()) for edits in range(part.edit_budget + 1)]
+        lines.append(Line(view.label, tuple(Point(edits, mean) for edits, mean in enumerate(means))))
+    figure = overlay([Panel("", "mean mass, at least", tuple(lines))], Setting("edits allowed, ε"))
+    caption = "Mean near-verbatim mass of the target windows by number of edits; a mass below τ counts as 0."
+    yield Drawing("mean-mass-by-model", caption, figure, "near")
+    shares = []
+    for view, part in sorted(near, key=lambda pair: pair[0].manifest["model"].get("parameters") or 0):
+        parameters = view.manifest["model"].get("parameters")
+        label = f"{view.label}\n{parameters / 1e6:,.3g} M" if parameters else view.label
+        shares.append((label, np.column_stack([part.mass(edits) for edits in range(part.edit_budget + 1)])))
+    yield verbatim_share_by_model(shares, threshold=threshold)
+    gains = [(view.label, part.verbatim(), part.mass(part.edit_budget)) for view, part in near]
+    caption = (
+        "How much probability near-verbatim continuations add, model over model; of all windows (dashed) at least "
+        "this, because searches end where τ cannot be reached."
+    )
+    yield replace(gain_curves(gains, threshold=threshold), name="mass-gain-by-model", caption=caption)
+
+
+def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: float) -> Drawing:
+    """The verbatim share p_z / p_{z,ε} of extractable windows, one violin per model; `series`: (label, mass_lower)."""
+    figure, axes = style.new_figure()
+    caption = "The verbatim share of the mass of extractable windows, smallest model first."
+    drawing = Drawing("verbatim-share-by-model", caption, figure, "shell")
+    columns = [extractable_shares(mass_lower, threshold)[:, 0] for _, mass_lower in series]
+    if not any(len(column) for column in columns):
+        style.say_empty(axes, NOTHING)
+        return drawing
+    draw_violins(axes, columns, [style.SERIES[index % len(style.SERIES)] for index in range(len(series))])
+    names = [f"{label}\n(n = {len(column)})" for (label, _), column in zip(series, columns, strict=True)]
+    axes.set_xticks(range(len(series)), names)
+    axes.set(ylabel="verbatim share of the mass", xlim=(-0.7, len(series) - 0.3))
+    return drawing
+
+
+def _queries(views: Sequence[RunView]) -> Drawing:
+    """Share of windows against the number of queries at one success probability, a line a model, a panel a mass."""
+    lines = [
+        query_lines(
+            side_label(views, view, split),
+            view.population.select(split_rows(view.population, split)),
+            view.threshold,
+            is_control=split is Split.CONTROL,
+        )
+        for view in views
+        for split in Split
+    ]
+    caption = (
+        f"Share of windows that come out at least once with probability {SHOWN_PROBABILITY:g} within n queries; "
+        "controls in grey."
+    )
+    return lines_drawing("queries-by-model", caption, lines)
+
+
+def _beam_widths(views: Sequence[RunView]) -> Iterator[Drawing]:
+    """Runs of one model that differ in beam width: what a wider beam recovers, and what it costs."""
+    groups: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
+    for view in views:
+        population = view.population
+        if population.search_verbatim is None or population.p_verbatim is None:
+            continue
+        name = f"{view.config['viability']} rule, {'pinned' if view.config['pin'] else 'not pinned'}"
+        found = recovery(population.search_verbatim, population.p_verbatim, view.threshold)
+        cost = view.results["token_evals"].to_numpy()[~np.isnan(population.search_verbatim)]
+        if found.windows and len(cost):
+            key = (str(view.manifest["model"].get("weights_hash")), name)
+            groups.setdefault(key, []).append((int(view.config["beam_width"]), found.share, float(cost.mean())))
+    swept = {name: sorted(points) for (_, name), points in groups.items() if len({point[0] for point in points}) > 1}
+    if swept:
+        yield beam_width_sweep(swept)
+
+
+def beam_width_sweep(series: Mapping[str, Sequence[tuple[int, float, float]]]) -> Drawing:
+    """Recovery and cost against beam width; `series` holds (beam width, share recovered, token evaluations per window)
+    for each search variant."""
+    recovered = tuple(Line(name, tuple(Point(one[0], one[1]) for one in own)) for name, own in series.items())
+    costs = tuple(Line(name, tuple(Point(one[0], one[2]) for one in own)) for name, own in series.items())
+    widths = sorted({one[0] for own in series.values() for one in own})
+    panels = [
+        Panel("", "recovered, relative to teacher forcing", recovered),
+        Panel("", "token evaluations per window", costs, is_share=False),
+    ]
+    figure = overlay(panels, Setting("beam width, B", tuple((width, str(width)) for width in widths), is_log=True))
+    caption = (
+        "How many verbatim-extractable windows the search finds by itself, and its cost, by beam width "
+        f"({'; '.join(series)})."
+    )
+    return Drawing("beam-widths", caption, figure, "recovery", is_wide=True)
+
+
+def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindows]) -> Drawing:
+    """A bar for each combination of models that windows are extractable from, with dots below that name it."""
+    figure = Figure(figsize=(style.WIDE, 2.5 + 0.28 * len(labels)), layout="constrained")
+    caption = "Target windows by the models they are extractable from: from one alone, from some, from all."
+    drawing = Drawing("windows-by-model", caption, figure, "near", is_wide=True)
+    shown = combinations[:MOST_COMBINATIONS]
+    if not shown:
+        style.say_empty(figure.add_subplot(), "No target window is extractable from any of the models.")
+        return drawing
+    bars, dots = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 0.3 * len(labels) + 0.1))
+    places = np.arange(len(shown))
+    own_colours = [style.SERIES[row % len(style.SERIES)] for row in range(len(labels))]
+    colours = [own_colours[one.members.index(True)] if sum(one.members) == 1 else style.SOFT for one in shown]
+    bars.bar(places, [one.windows for one in shown], color=colours, width=0.6)
+    for place, one in enumerate(shown):
+        style.label_point(bars, f"{one.windows:,}", (place, one.windows), offset=(0, 2), ha="center", fontsize=8)
+    bars.set_ylabel("target windows")
+    bars.tick_params(axis="x", length=0)
+    for row, colour in enumerate(own_colours):
+        held = np.array([one.members[row] for one in shown])
+        dots.scatter(places, np.full(len(shown), row), s=34, color=style.FAINT, linewidths=0)
+        dots.scatter(places[held], np.full(int(held.sum()), row), s=34, color=colour, linewidths=0)
+    dots.set_yticks(range(len(labels)), labels)
+    dots.set_ylim(len(labels) - 0.5, -0.5)
+    dots.set_xticks([])
+    dots.grid(visible=False)
+    dots.spines[["left", "bottom"]].set_visible(False)
+    bars.margins(y=0.15)
+    return drawing

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from byrote.report.words import SUPERSCRIPTS
 
 BLUE = "#0072b2"
 ORANGE = "#e69f00"
@@ -40,7 +42,6 @@ HEAT = LinearSegmentedColormap.from_list(
     "byrote heat", ["#fffdf6", "#ffe9b3", "#ffd37c", "#f89b44", "#dc5a2a", "#b93a1d", "#7a1f14"]
 ).with_extremes(under="white", bad=(1, 1, 1, 0))
 """Light to dark with falling lightness throughout, the page's own scale."""
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PREFERRED_FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans")
 
@@ -84,7 +85,7 @@ RC: Any = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures made or saved inside have the house look; also a decorator: `@house_style()`."""
+    """Figures made or saved inside have the house look. Pages draw all of theirs inside."""
     installed = set(font_manager.get_font_names())
     # The first preferred family that is installed, then the one matplotlib ships for the signs the first lacks.
     families = [*[name for name in PREFERRED_FONTS if name in installed][:1], "DejaVu Sans"]
@@ -94,9 +95,8 @@ def house_style() -> Iterator[None]:
 
 def new_figure(width: float = 5.2, height: float = 3.7) -> tuple[Figure, Axes]:
     """A figure with one axes, in inches, laid out so that nothing is cut off. No pyplot, so nothing stays open."""
-    with house_style():
-        figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.add_subplot()
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
 def save_bytes(figure: Figure, kind: str) -> bytes:
@@ -119,7 +119,7 @@ def drawn_rows(figure: Figure) -> list[dict[str, Any]]:
     and no lines across a whole panel."""
     rows: list[dict[str, Any]] = []
     for number, axes in enumerate(figure.axes, 1):
-        panel = axes.get_title() or axes.get_ylabel() or str(number)
+        panel = axes.get_title("left") or axes.get_ylabel() or str(number)
         bars = {patch: container.get_label() for container in axes.containers for patch in container}
 
         def add(series: object, panel: str = panel, **numbers: float) -> None:
@@ -192,17 +192,6 @@ def decade(value: float) -> str:
 def legend_above(axes: Axes, columns: int = 2) -> None:
     """The legend over the plot, where it can hide no point."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.4, columnspacing=1.4)
-
-
-def dashed_beyond(
-    axes: Axes, limit: float, x: np.ndarray, y: Sequence[float], *, beyond: str = "--", label: str, **look: Any
-) -> None:
-    """A line through the points, dashed from the last place that is not beyond `limit`."""
-    solid = int((x <= limit).sum())
-    axes.plot(x[:solid], y[:solid], label=label, **look)
-    if solid < len(x):
-        start = max(solid - 1, 0)
-        axes.plot(x[start:], y[start:], **look | {"linestyle": beyond})
 
 
 def value_grid(axes: Axes) -> None:
