@@ -3,14 +3,13 @@
 import sys
 from pathlib import Path
 
+from rich.console import Console
+
 from byrote.cli.commands import MergeOptions, Session, Shown
 from byrote.cli.console import make_console, make_progress
 from byrote.models.base import LanguageModel
 from byrote.prior.options import PriorConfig
 from byrote.report.content import Asked
-from byrote.report.summary import headline
-from byrote.report.terminal import cells_table, print_content, terminal_text
-from byrote.report.view import load_view
 from byrote.scan.mc import sample_to_folder
 from byrote.scan.merge import merge_shards
 from byrote.scan.options import McOptions, RunConfig, runs_of
@@ -27,14 +26,24 @@ def scan(config: RunConfig, session: Session) -> None:
             sentences = [f"{result.path} was complete already; nothing was measured. --fresh starts over."]
         else:
             sentences = [*result.notes, f"Results: {result.path}"]
-        view = None if one.shard else load_view(result.path)
-        # A share of the windows is no answer, and runs without probabilities have several.
-        if view is not None and view.population.has_masses:
-            console.print(terminal_text(headline([view]), style="bold"), soft_wrap=not console.is_terminal)
+        if not one.shard:  # a share of the windows is no answer
+            _print_headline(result.path, console)
         for sentence in (*sentences, f"See them with: byrote show {result.path}"):
             console.print(sentence, soft_wrap=True)
     if len(runs) > 1:
         console.print(f"Compare them with: byrote report {' '.join(run.out for run in runs)}", soft_wrap=True)
+
+
+def _print_headline(run: Path, console: Console) -> None:
+    # Reading and telling takes long to import: not before the first window.
+    from byrote.report.summary import headline
+    from byrote.report.terminal import terminal_text
+    from byrote.report.view import load_view
+
+    view = load_view(run)
+    # Runs without probabilities have several answers.
+    if view.population.has_masses:
+        console.print(terminal_text(headline([view]), style="bold"), soft_wrap=not console.is_terminal)
 
 
 def merge(options: MergeOptions) -> None:
@@ -45,6 +54,7 @@ def merge(options: MergeOptions) -> None:
 
 
 def mc(given: McOptions, session: Session) -> None:
+    from byrote.report.terminal import cells_table
     from byrote.scan.mc_report import NOT_CERTIFIED, agreement, masses_table  # draws: not for every scan
 
     rows = sample_to_folder(given, command_line=sys.argv, fresh=session.fresh)
@@ -60,6 +70,7 @@ def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     from byrote.prior.report import read
     from byrote.prior.run import prior_to_folder
     from byrote.report.page import write_page
+    from byrote.report.terminal import print_content
 
     with make_progress("prefixes") as progress:
         was_complete = prior_to_folder(

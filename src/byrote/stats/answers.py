@@ -15,10 +15,12 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
+from byrote.deferred import Deferred
 from byrote.stats.intervals import exact_interval
 from byrote.stats.population import Flags, Floats, Integers, Population
+
+special = Deferred("scipy.special")
 
 CHANCE = 1e-6
 """How likely a run with true bounds is to be taken for one with wrong ones, at most."""

@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
+from byrote.deferred import Deferred
 from byrote.stats.clusters import FloatArray, Places, Units, long_units
 from byrote.stats.intervals import LEVEL, RateMethod, student_quantile, undefined
 from byrote.types import Interval
+
+special = Deferred("scipy.special")
 
 
 def holm(p_values: ArrayLike) -> FloatArray:

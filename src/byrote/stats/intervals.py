@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scipy import special
-
+from byrote.deferred import Deferred
 from byrote.errors import ConfigError
 from byrote.types import Interval, IntervalName
+
+special = Deferred("scipy.special")
 
 LEVEL = 0.95
 

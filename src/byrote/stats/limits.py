@@ -14,11 +14,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scipy import special
-
+from byrote.deferred import Deferred
 from byrote.errors import ConfigError
 from byrote.stats.intervals import check_level
 from byrote.types import Interval
+
+special = Deferred("scipy.special")
 
 ROUNDING = 1e-9
 

@@ -15,10 +15,12 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from byrote.deferred import Deferred
 from byrote.stats.intervals import check_level
 from byrote.types import Interval
+
+special = Deferred("scipy.special")
 
 Floats = NDArray[np.float64]
 

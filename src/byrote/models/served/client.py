@@ -18,15 +18,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-import httpx2
-
+from byrote.deferred import Deferred
 from byrote.errors import BudgetError, ConfigError, EndpointError
 from byrote.models.responder import AnswerUnreadable, NothingThere, RequestFailed, RequestRejected, RequestTooLarge
 from byrote.models.served.retries import Retries, RetryPolicy
 from byrote.printable import keep_secret, redacted
+
+if TYPE_CHECKING:
+    import httpx2
+else:
+    httpx2 = Deferred("httpx2")
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_LISTING_BYTES = 64 * 1024 * 1024
@@ -315,7 +319,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 class _Attempt:
     """One request in a thread of its own; `outcome` gets the answer or the error."""
 
-    def __init__(self, connection: httpx2.Client, request: Mapping[str, Any], *, max_bytes: int) -> None:
+    def __init__(self, connection: "httpx2.Client", request: Mapping[str, Any], *, max_bytes: int) -> None:
         self.outcome: Future[HttpResponse] = Future()
         self._connection, self._request, self._max_bytes = connection, request, max_bytes
         self._is_abandoned = threading.Event()
@@ -337,7 +341,7 @@ class _Attempt:
         if self.outcome.done():
             self._connection.close()
 
-    def _body(self, response: httpx2.Response, headers: Mapping[str, str]) -> bytes:
+    def _body(self, response: "httpx2.Response", headers: Mapping[str, str]) -> bytes:
         """The body, unpacked piece by piece; never more than `max_bytes` are held, packed or not."""
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", *_WINDOW_BITS):
