@@ -85,8 +85,8 @@ def _is_right(head: ChunkedHead, forest: "Forest", session: TreeSessionHF, packe
         exact = forest.plain_logits(head)
     largest, limit = _medians(forest, packed, exact).amax(), max(TOLERANCE, torch.finfo(head.model.dtype).eps)
     if largest > limit:
-        together = forest.plain_logits(head, in_batches=True)
-        limit += NOISE * float(_medians(forest, together, exact).amax())
+        alone = forest.plain_logits(head, one_by_one=True)
+        limit += NOISE * float(_medians(forest, alone, exact).amax())
     return bool(largest <= limit)
 
 
@@ -97,8 +97,8 @@ def _is_right_in_float32(
     other shapes are off is looked up only where packed ones are off by more than `TOLERANCE`."""
     largest, limit = torch.cat(_distances(packed, exact)).amax(), TOLERANCE
     if largest > limit:
-        together = forest.plain_logits(head, in_batches=True)
-        limit += SPREAD * float(torch.cat(_distances(together, exact)).amax())
+        alone = forest.plain_logits(head, one_by_one=True)
+        limit += SPREAD * float(torch.cat(_distances(alone, exact)).amax())
     if not bool(largest <= limit):
         return False
     for batch in forest.wrong:
@@ -158,9 +158,9 @@ class Forest:
         """By step: [outputs, vocab]."""
         return [session.forward(step.batch) for step in self.steps]
 
-    def plain_logits(self, head: ChunkedHead, *, in_batches: bool = False) -> list[Tensor]:
-        """The same by plain forwards: each sequence by itself, or the long ones together and the short ones together,
-        each padded to the longest beside it."""
+    def plain_logits(self, head: ChunkedHead, *, one_by_one: bool = False) -> list[Tensor]:
+        """The same by plain forwards: the long sequences together and the short ones together, each padded at its end
+        to the longest beside it, or each by itself."""
         sequences: list[tuple[int, ...]] = []  # as few as begin with every history
         for history in sorted({history for step in self.steps for history in step.histories}, key=len, reverse=True):
             if not any(sequence[: len(history)] == history for sequence in sequences):
@@ -168,7 +168,7 @@ class Forest:
         rows = [torch.tensor(sequence, device=head.model.device) for sequence in sequences]
         long = [row for row in rows if 2 * len(row) > len(rows[0])]
         together = [pad_sequence(part, batch_first=True) for part in (long, rows[len(long) :]) if part]
-        batches = together if in_batches else [row[None] for row in rows]
+        batches = [row[None] for row in rows] if one_by_one else together
         states = [
             part
             for batch in batches
