@@ -33,8 +33,8 @@ def long(run_folder: Path) -> RunView:
     results = view.results.with_columns(
         pl.Series("passage_lower", lower.tolist()),
         pl.Series("passage_upper", np.minimum(1, 2 * lower + 0.1).tolist()),
-        pl.Series("passage_tokens_lower", expected),
-        pl.Series("passage_tokens_upper", np.full(len(mass), 200.0)),
+        pl.Series("passage_expected_lower", expected),
+        pl.Series("passage_expected_upper", np.full(len(mass), 200.0)),
         pl.Series("passage_ids", [[1] * 100 if one > 0.1 else None for one in mass], dtype=pl.List(pl.Int32)),
         pl.Series("passage_log_p", [-0.5 if one > 0.1 else None for one in mass], dtype=pl.Float64),
         pl.Series("passage_text", ["one two four" if one > 0.1 else None for one in mass], dtype=pl.String),
@@ -50,9 +50,9 @@ def test_the_best_starts_are_targets_of_falling_expected_length_that_do_not_over
     rows = best_starts(long, found)
     assert 1 < len(rows) <= BEST_STARTS
     assert not population.is_control[rows].any()
-    expected = found.tokens_lower[rows]
+    expected = found.expected_lower[rows]
     assert list(expected) == sorted(expected, reverse=True)
-    assert expected[0] == found.tokens_lower[~population.is_control].max()
+    assert expected[0] == found.expected_lower[~population.is_control].max()
     spans = [(population.document[row], population.char_start[row], population.suffix_char_start[row]) for row in rows]
     for place, (document, start, _) in enumerate(spans):
         for row, (other, first, suffix) in zip(rows[:place], spans, strict=False):
@@ -88,7 +88,7 @@ def test_rows_hold_every_certified_window_at_every_length(long: RunView) -> None
     population = long.population
     certified = population.mass(population.edit_budget) >= long.threshold
     assert len(rows) == 3 * certified.sum()
-    assert [row["tokens"] for row in rows[:3]] == LENGTHS
+    assert [row["length"] for row in rows[:3]] == LENGTHS
     assert {row["split"] for row in rows} <= set(Split)
 
 
