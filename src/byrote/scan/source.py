@@ -129,9 +129,10 @@ def _measured(source: Source, model: LanguageModel, config: RunConfig) -> Source
     longest = Limits(1, 1)
     for window in source.windows():
         longest = Limits(*map(max, longest, limits_of([window])))
+    passed = (max(config.passage_blocks, default=1) - 1) * longest.suffix_tokens // TOKENS_PER_TARGET_TOKEN
     require_positions(
         model,
-        longest.prefix_tokens + longest.suffix_tokens * max(config.passage_blocks, default=1),
+        longest.prefix_tokens + passed + longest.suffix_tokens,
         what="the longest prefix and an answer of twice the tokens of its target may be",
         advice="Lower prefix_chars or suffix_chars, or ask for a shorter --passage.",
     )

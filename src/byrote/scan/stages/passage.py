@@ -8,9 +8,10 @@ bounds of their searches,
 
     LB_R(m+1) = Σ p(r) · LB(r)        UB_R(m+1) = UB_R(m) − Σ p(r) · (1 − UB(r))
 
-What no root stands for stays open. A root that ends the text has no token of a further block, and no character: its
-bounds are 0, or 1 where ε edits are a whole block of text. The last token of a root may have characters behind the end
-of its block; the answer to the next block begins with them.
+What no root stands for stays open, and so does a root that leaves a block no room in the model's positions. A root that
+ends the text has no token of a further block, and no character: its bounds are 0, or 1 where ε edits are a whole block
+of text. The last token of a root may have characters behind the end of its block; the answer to the next block begins
+with them.
 """
 
 import math
@@ -112,6 +113,11 @@ class PassageStage:
         )  # fmt: skip
         viability = self._options.make_viability(model)
         self._text = viability if isinstance(viability, TextDistance) else None
+        tokens = config.suffix_tokens
+        room = config.prefix_tokens + (self._blocks - 1) * tokens
+        if model.max_positions is not None:
+            room = min(room, model.max_positions - tokens)
+        self._limits = Limits(room, tokens)
         self._engine: Engine | None = None
         self._queue: list[Measured] = []
         self._keys = count()
@@ -159,6 +165,8 @@ class PassageStage:
         owners: dict[int, tuple[_Passage, Run]] = {}
         tasks: list[SearchTask] = []
         for passage in passages:
+            room = self._limits.prefix_tokens - len(passage.window.context_ids)
+            passage.roots = [root for root in passage.roots if len(root.token_ids) <= room]
             mass = math.fsum(math.exp(root.log_p) for root in passage.roots)
             is_followed = mass >= self._config.threshold
             passage.upper.append(max(0.0, passage.upper[-1] - mass) if is_followed else passage.upper[-1])
@@ -214,10 +222,8 @@ class PassageStage:
 
     def _search(self, tasks: Sequence[SearchTask]) -> Iterator[SearchOutcome]:
         if self._engine is None and tasks:
-            tokens = self._config.suffix_tokens
-            limits = Limits(self._config.prefix_tokens + (self._blocks - 1) * tokens, tokens)
-            slots = self._config.slots or choose_slots(self._model, self._options, limits)
-            self._engine = Engine(self._model, self._options, slots=slots, limits=limits)
+            slots = self._config.slots or choose_slots(self._model, self._options, self._limits)
+            self._engine = Engine(self._model, self._options, slots=slots, limits=self._limits)
         if self._engine is not None:
             yield from self._engine.run(tasks)
 
