@@ -100,6 +100,20 @@ def test_answers_stand_beside_the_text_with_their_differences(long: RunView) -> 
     assert first.prefix in long.documents[0].text
 
 
+def test_lengths_of_a_text_run_are_characters_and_another_typesetting_is_no_difference(long: RunView) -> None:
+    chars = {"unit": "text", "prefix_chars": 200, "suffix_chars": 50}
+    typeset = pl.col("passage_target").str.replace(" two", "\ntwo").alias("passage_text")
+    manifest = {**long.manifest, "config": {**long.config, **chars}}
+    view = replace(long, manifest=manifest, results=long.results.with_columns(typeset))
+    (cells,) = passage_cells(view)
+    assert cells.heads[1:4] == ("50 characters", "100 characters", "200 characters")
+    assert cells.note.startswith("Asked once with up to 200 characters before character")
+    assert "follows the text for up to 200 characters" in cells.note
+    assert {(row["unit"], row["length"]) for row in passage_rows([view])} == {("characters", one) for one in LENGTHS}
+    assert passages_found(view)[0].pieces == (("one two three", "same"),)
+    assert passages_found(view)[0].numbers.startswith("13 characters word for word")
+
+
 def test_without_passages_there_is_nothing(view: RunView) -> None:
     assert passage_cells(view) == passage_drawings(view) == passage_rows([view]) == []
     assert passages_found(view) == ()

@@ -87,7 +87,8 @@ def passage_words(view: RunView, found: PassageBounds) -> str:
     """What the numbers are, and the longest passage that comes out with probability τ or more."""
     edits, (prefix, block) = view.population.edit_budget, view.window_words
     start = (
-        f"At least this probability that one answer stays within {edits} edits in every {block} {view.unit}s. "
+        f"At least this probability that one answer stays within {edits} edits in every "
+        f"{'block of ' if view.is_text else ''}{block} {view.unit}s. "
         f"Expected: for how many {view.unit}s it follows the text, in whole such blocks, {found.lengths[-1]} at most."
     )
     rows = split_rows(view.population, Split.TARGET)
@@ -96,10 +97,11 @@ def passage_words(view: RunView, found: PassageBounds) -> str:
         row = int(np.argmax(chances))
         if chances[row] >= view.threshold:
             place_in_text = place_words(view, row).rsplit(", ", 1)[1]
+            given, up_to = (prefix, "up to ") if view.is_text else (f"the {prefix}", "")
             return (
-                f"Asked once with the {prefix} {view.unit}s before character {place_in_text} of "
-                f"{view.population.document[row]}, the model follows the text for {found.lengths[place]} {view.unit}s "
-                f"with probability {probability(float(chances[row]))} at least. {start}"
+                f"Asked once with {given} {view.unit}s before character {place_in_text} of "
+                f"{view.population.document[row]}, the model follows the text for {up_to}{found.lengths[place]} "
+                f"{view.unit}s with probability {probability(float(chances[row]))} at least. {start}"
             )
     return f"No passage of these lengths is certified at {view.threshold:g}. {start}"
 
