@@ -133,7 +133,7 @@ def _measured(source: Source, model: LanguageModel, config: RunConfig) -> Source
     require_positions(
         model,
         longest.prefix_tokens + passed + longest.suffix_tokens,
-        what=f"the longest prefix{', passage' if passed else ''} and room for an answer of twice the target's tokens are",
+        what=f"the longest prefix{', passage' if passed else ''} and an answer of twice the target's tokens are",
         advice="Lower prefix_chars or suffix_chars, or ask for a shorter --passage.",
     )
     return replace(source, longest=longest)
