@@ -109,7 +109,7 @@ def cut_text_starts(
 def tokenised(
     pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Tokens of prefix and target."""
+    """Tokens of both texts of each pair."""
     together = tokenizer.encode_batch([prefix + target for prefix, target in pairs])
     places = [_boundary(one, *pair) for one, pair in zip(together, pairs, strict=True)]
     apart = [part for pair, place in zip(pairs, places, strict=True) if place is None for part in pair]
