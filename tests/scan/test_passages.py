@@ -49,6 +49,14 @@ def test_with_all_roots_and_beams_every_length_is_exact_where_it_is_followed() -
     assert followed > 5
 
 
+def test_answers_for_which_a_model_has_no_room_stay_open() -> None:
+    """Room for a prefix of three tokens, two of an answer, and a block of four."""
+    tally = Tally()
+    for number in range(1000, 1010):
+        check_text_passages(number, tally, groups=2, windows_of_a_group=10, max_positions=9)
+    assert tally.violations == []
+
+
 def test_text_is_exact_where_nothing_is_left_open() -> None:
     """Tokens have one or two letters, and the tokens of a block are as many as its letters: no answer is cut off. Some
     end with their last token in the next block."""

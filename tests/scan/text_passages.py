@@ -119,8 +119,11 @@ def true_passages(model: TableModel, answers: AnswersTo, window: Window, *, budg
     return TrueMasses(within, left)
 
 
-def check_text_passages(number: int, tally: Tally, *, groups: int = 4, windows_of_a_group: int = 100) -> None:
+def check_text_passages(
+    number: int, tally: Tally, *, groups: int = 4, windows_of_a_group: int = 100, max_positions: int | None = None
+) -> None:
     model, config, windows = random_text_passages(number, groups=groups, windows_of_a_group=windows_of_a_group)
+    model.max_positions = max_positions
     by_id = {window.window_id: window for window in windows}
     answers: dict[tuple[tuple[int, ...], Policy], AnswersTo] = {}
     for measured in Pipeline(model, config, decode=str).run(windows):
