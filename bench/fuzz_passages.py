@@ -2,8 +2,8 @@
 
     python bench/fuzz_passages.py [--cases 50]
 
-A case is a random table model with a random set of options and 400 windows (tests/scan/passages.py), told apart by its
-number alone.
+A case is a random table model with a random set of options and 400 windows, told apart by its number alone. There are
+as many cases of tokens (tests/scan/passages.py) as of text (tests/scan/text_passages.py).
 """
 
 import argparse
@@ -15,6 +15,7 @@ import environment
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.scan.fuzz import TOLERANCE, Tally
 from tests.scan.passages import check_passages
+from tests.scan.text_passages import check_text_passages
 
 
 def main() -> None:
@@ -22,16 +23,19 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--results", type=Path, default=environment.RESULTS)
     chosen = parser.parse_args()
-    tally = Tally()
-    for number in range(chosen.cases):
-        check_passages(number, tally)
-        print(f"{tally.windows:,} windows, {len(tally.violations)} violations", flush=True)
-    names = ("cases", "windows", "comparisons", "worst")
-    results = {name: getattr(tally, name) for name in names} | {"tolerance": TOLERANCE}
-    found = {"violation_count": len(tally.violations), "violations": tally.violations[:100]}
+    results, violations = {}, []
+    for unit, check in (("tokens", check_passages), ("text", check_text_passages)):
+        tally = Tally()
+        for number in range(chosen.cases):
+            check(number, tally)
+            print(f"{unit}: {tally.windows:,} windows, {len(tally.violations)} violations", flush=True)
+        names = ("cases", "windows", "comparisons", "worst")
+        results[unit] = {name: getattr(tally, name) for name in names} | {"violation_count": len(tally.violations)}
+        violations += tally.violations
+    found = {"tolerance": TOLERANCE, "violations": violations[:100]}
     environment.save("fuzz_passages", results | found, chosen.results)
-    if tally.violations:
-        sys.exit("\n".join(tally.violations[:20]))
+    if violations:
+        sys.exit("\n".join(violations[:20]))
 
 
 if __name__ == "__main__":

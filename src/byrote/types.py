@@ -47,6 +47,13 @@ class Encoding(NamedTuple):
     spans: list[tuple[int, int]]
 
 
+class PassageBlock(NamedTuple):
+    """A stretch of a target: its tokens, and its characters where answers are compared as text."""
+
+    token_ids: tuple[int, ...]
+    text: str | None = None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Window:
     """`prefix_ids` followed by `suffix_ids`, cut from one document.
@@ -69,8 +76,8 @@ class Window:
     """Further columns of its row. No measure reads them."""
     given_ids: tuple[int, ...] | None = None
     """What the model is given where a prompt stands around the prefix; None: the prefix alone."""
-    passage_ids: tuple[int, ...] = ()
-    """The tokens after the suffix, of a window that was cut for a long passage."""
+    blocks: tuple[PassageBlock, ...] = ()
+    """What follows the suffix, of a window that was cut for a long passage."""
     suffix_text: str | None = None
     """The characters of the suffix, of a window whose answers are compared as text."""
 

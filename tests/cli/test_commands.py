@@ -352,6 +352,13 @@ def test_plan_prints_the_published_sample_sizes(byrote: Command, mass: str, coun
     assert numbers_of(line)[:4] == [mass, *counts]
 
 
+def test_plan_in_characters_leaves_tokens_to_a_pilot(byrote: Command) -> None:
+    out = " ".join(byrote("plan", "--unit", "text").out.split())
+    assert "Token evaluations per window are not listed" in out
+    assert "Monte Carlo samples" in out
+    assert "200 + 200 tokens" not in out
+
+
 def test_plan_prints_the_samples_for_ten_percent_error(byrote: Command) -> None:
     assert numbers_of(plan_line(byrote, "0.001 ", title="Monte Carlo samples"))[5] == "99,900"
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from byrote.corpus.pairs import Pair, longest_of, pair_windows, with_shared_ids
 from byrote.corpus.select import choose_pairs
 from byrote.errors import ConfigError, TextError
+from byrote.normal_form import normalised
 from byrote.types import Split, Window
 from tests.corpus.toy_tokenizers import ByteTokenizer
 
@@ -47,6 +48,49 @@ def test_windows_hold_the_whole_pair_and_lead_back_to_its_words(
         assert text[window.suffix_char_start : window.char_end] == suffix
         assert window.document == (document or window.window_id)
     assert longest_of(made.windows)[1] == max(len(suffix.encode()) for _, suffix, _ in rows)
+
+
+@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=8))
+def test_suffixes_of_text_have_tokens_of_their_own_and_lead_back_to_their_words(rows: list[tuple[str, str]]) -> None:
+    pairs = [pair(f"p{n}", prefix, f"{suffix}d") for n, (prefix, suffix) in enumerate(rows)]
+    made = pair_windows(pairs, Bytes(), bos_id=None, marked_prefix_tokens=3, marked_prefix_chars=4)
+    texts_of = {document.name: document.text for document in made.documents}
+    for window, (prefix, suffix) in zip(made.windows, rows, strict=True):
+        assert window.suffix_text == f"{suffix}d"
+        assert normalised(bytes(window.suffix_ids).decode()) == normalised(f"{suffix}d")
+        assert bytes(window.prefix_ids + window.suffix_ids).decode() == f"{prefix}{suffix}d"
+        text = texts_of[window.document]
+        assert text[window.char_start : window.suffix_char_start] == prefix
+        assert text[window.suffix_char_start : window.char_end] == f"{suffix}d"
+
+
+def test_a_blank_at_the_boundary_is_tokenised_with_the_suffix_of_text() -> None:
+    made = pair_windows(
+        [pair("p", "to be ", "or not")], Bytes(), bos_id=None, marked_prefix_tokens=3, marked_prefix_chars=4
+    )
+    (window,) = made.windows
+    assert (bytes(window.prefix_ids), bytes(window.suffix_ids)) == (b"to be", b" or not")
+    assert (window.suffix_char_start, window.suffix_text) == (6, "or not")
+
+
+def test_marked_suffixes_of_text_have_the_last_words_before_them() -> None:
+    text = "one two three four five"
+    marked = pair("m", text[:14], "four", text=text, start=14)
+    (window,) = pair_windows([marked], Bytes(), bos_id=7, marked_prefix_tokens=3, marked_prefix_chars=12).windows
+    assert bytes(window.prefix_ids[1:]) == b"two three"
+    assert (window.char_start, window.suffix_char_start, window.char_end) == (4, 14, 18)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Pair("p", "p", Split.TARGET, "file:1", (1, 2), (3,)), "file:1 has token ids, and unit text compares"),
+        (pair("p", suffix="\n "), "file:p: the suffix is blank"),
+    ],
+)
+def test_pairs_that_are_no_text_are_refused_where_text_is_compared(given: Pair, words: str) -> None:
+    with pytest.raises(TextError, match=words):
+        pair_windows([given], Bytes(), bos_id=None, marked_prefix_tokens=3, marked_prefix_chars=4)
 
 
 def test_token_ids_are_kept_as_they_are() -> None:

@@ -1,7 +1,7 @@
 """The text rule against plain Python: normal form in pieces, characters of tokens, rows of edits."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from byrote.distance.text import TextDistance, TokenTexts
@@ -78,3 +78,33 @@ def test_tensors_follow_plain_python_token_by_token(data) -> None:  # type: igno
 def test_the_text_of_tokens_is_that_of_their_bytes(pieces: list[bytes]) -> None:
     texts = TokenTexts.of([*pieces, b"x"])
     assert texts.text(range(len(pieces) + 1)) == (b"".join(pieces) + b"x").decode("utf-8", "replace")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_an_answer_goes_on_behind_what_was_compared(data) -> None:  # type: ignore[no-untyped-def]
+    """The rest of an answer, and what further tokens add to it, are those of the whole answer's normal form."""
+    pieces: list[bytes | None] = pieces_of_bytes(data.draw, 6)  # type: ignore[assignment]
+    budget, target = data.draw(st.integers(0, 5)), data.draw(TARGETS)
+    rule = TextDistance(budget, TokenTexts.of(pieces), longest=30)
+    answer = data.draw(st.lists(st.integers(0, len(pieces) - 1), min_size=1, max_size=4))
+    whole = plain_text.plain_normal_form(plain_text.text_of(pieces, answer))
+    assume(whole)
+    covered = data.draw(st.integers(1, len(whole)))
+    code_points = [ord(one) for one in target]
+    begun = rule.behind(covered, answer, code_points)
+    said = whole[covered:][: len(target)]
+    assert begun.is_complete == (len(said) == len(target))
+    assert min(begun.if_ended, budget + 1) == min(plain_text.edit_row(said, target)[-1], budget + 1)
+    if begun.is_complete:
+        return
+    every, clock = torch.arange(len(pieces))[None, None], torch.zeros(1, dtype=torch.int64)
+    state = torch.tensor(begun.state, dtype=torch.int16)[None, None]
+    advanced = rule.advance(state, every, padded=rule.pad([code_points], 0), step=clock, length=clock)
+    for token in range(len(pieces)):
+        longer = plain_text.plain_normal_form(plain_text.text_of(pieces, [*answer, token]))[covered:][: len(target)]
+        row = plain_text.edit_row(longer, target)
+        least = min(edits + max(0, len(longer) - column) for column, edits in enumerate(row))
+        expected = row[-1] if len(longer) == len(target) else least
+        assert bool(advanced.is_complete[0, 0, token]) == (len(longer) == len(target))
+        assert min(int(advanced.least[0, 0, token]), budget + 1) == min(expected, budget + 1)

@@ -33,8 +33,8 @@ def long(run_folder: Path) -> RunView:
     results = view.results.with_columns(
         pl.Series("passage_lower", lower.tolist()),
         pl.Series("passage_upper", np.minimum(1, 2 * lower + 0.1).tolist()),
-        pl.Series("passage_tokens_lower", expected),
-        pl.Series("passage_tokens_upper", np.full(len(mass), 200.0)),
+        pl.Series("passage_expected_lower", expected),
+        pl.Series("passage_expected_upper", np.full(len(mass), 200.0)),
         pl.Series("passage_ids", [[1] * 100 if one > 0.1 else None for one in mass], dtype=pl.List(pl.Int32)),
         pl.Series("passage_log_p", [-0.5 if one > 0.1 else None for one in mass], dtype=pl.Float64),
         pl.Series("passage_text", ["one two four" if one > 0.1 else None for one in mass], dtype=pl.String),
@@ -50,9 +50,9 @@ def test_the_best_starts_are_targets_of_falling_expected_length_that_do_not_over
     rows = best_starts(long, found)
     assert 1 < len(rows) <= BEST_STARTS
     assert not population.is_control[rows].any()
-    expected = found.tokens_lower[rows]
+    expected = found.expected_lower[rows]
     assert list(expected) == sorted(expected, reverse=True)
-    assert expected[0] == found.tokens_lower[~population.is_control].max()
+    assert expected[0] == found.expected_lower[~population.is_control].max()
     spans = [(population.document[row], population.char_start[row], population.suffix_char_start[row]) for row in rows]
     for place, (document, start, _) in enumerate(spans):
         for row, (other, first, suffix) in zip(rows[:place], spans, strict=False):
@@ -88,7 +88,7 @@ def test_rows_hold_every_certified_window_at_every_length(long: RunView) -> None
     population = long.population
     certified = population.mass(population.edit_budget) >= long.threshold
     assert len(rows) == 3 * certified.sum()
-    assert [row["tokens"] for row in rows[:3]] == LENGTHS
+    assert [row["length"] for row in rows[:3]] == LENGTHS
     assert {row["split"] for row in rows} <= set(Split)
 
 
@@ -98,6 +98,20 @@ def test_answers_stand_beside_the_text_with_their_differences(long: RunView) -> 
     assert first.numbers == "100 tokens nearly, this very answer with probability 0.607"
     assert long.documents[0].text is not None
     assert first.prefix in long.documents[0].text
+
+
+def test_lengths_of_a_text_run_are_characters_and_another_typesetting_is_no_difference(long: RunView) -> None:
+    chars = {"unit": "text", "prefix_chars": 200, "suffix_chars": 50}
+    typeset = pl.col("passage_target").str.replace(" two", "\ntwo").alias("passage_text")
+    manifest = {**long.manifest, "config": {**long.config, **chars}}
+    view = replace(long, manifest=manifest, results=long.results.with_columns(typeset))
+    (cells,) = passage_cells(view)
+    assert cells.heads[1:4] == ("50 characters", "100 characters", "200 characters")
+    assert cells.note.startswith("Asked once with up to 200 characters before character")
+    assert "follows the text for up to 200 characters" in cells.note
+    assert {(row["unit"], row["length"]) for row in passage_rows([view])} == {("characters", one) for one in LENGTHS}
+    assert passages_found(view)[0].pieces == (("one two three", "same"),)
+    assert passages_found(view)[0].numbers.startswith("13 characters word for word")
 
 
 def test_without_passages_there_is_nothing(view: RunView) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
-from byrote.types import Split, Window
+from byrote.types import PassageBlock, Split, Window
 from tests.oracle import enumerate_tree
 from tests.scan.fuzz import Tally, distances_of
 from tests.table import TableModel
@@ -59,8 +59,10 @@ def random_passages(number: int, *, groups: int, windows_of_a_group: int) -> tup
             if place % 2 and len(said):
                 target = said[generator.choice(len(said), p=weights / weights.sum())]
             name = f"{number}/{group}/{place}"
-            further = {"suffix_ids": target[:block], "passage_ids": target[block:]}
-            windows.append(Window(name, "text", Split.TARGET, 0, 0, 0, prefix, **further))
+            first, *further = [target[start : start + block] for start in range(0, len(target), block)]
+            windows.append(
+                Window(name, "text", Split.TARGET, 0, 0, 0, prefix, first, blocks=tuple(map(PassageBlock, further)))
+            )
     return model, config, windows
 
 
@@ -92,9 +94,13 @@ class TreesOf:
         return self._found[prefix, length]
 
 
+def whole_target(window: Window) -> tuple[int, ...]:
+    return window.suffix_ids + tuple(token for block in window.blocks for token in block.token_ids)
+
+
 def true_passages(config: RunConfig, window: Window, trees: TreesOf) -> list[float]:
     """R(1), R(2) …: the mass of all answers of m blocks that are within the edit budget in each of them."""
-    target, block = window.suffix_ids + window.passage_ids, config.suffix_tokens
+    target, block = whole_target(window), config.suffix_tokens
     masses = []
     for blocks in range(1, len(target) // block + 1):
         answers = trees(window.prefix_ids, blocks * block)
@@ -111,7 +117,7 @@ def check_passages(number: int, tally: Tally, *, groups: int = 4, windows_of_a_g
     for measured in Pipeline(model, config, decode=str).run(windows):
         row = measured.row
         window = by_id.pop(row["window_id"])
-        key = window.prefix_ids, window.suffix_ids, window.passage_ids
+        key = window.prefix_ids, whole_target(window)
         if key not in truths:
             truths[key] = true_passages(config, window, trees)
         truth = truths[key]
@@ -120,8 +126,8 @@ def check_passages(number: int, tally: Tally, *, groups: int = 4, windows_of_a_g
             tally.at_most(low, mass, f"{name} LB")
             tally.at_most(mass, high, f"{name} UB")
         expected = config.suffix_tokens * math.fsum(truth)
-        tally.at_most(row["passage_tokens_lower"], expected, f"{row['window_id']} expected LB")
-        tally.at_most(expected, row["passage_tokens_upper"], f"{row['window_id']} expected UB")
+        tally.at_most(row["passage_expected_lower"], expected, f"{row['window_id']} expected LB")
+        tally.at_most(expected, row["passage_expected_upper"], f"{row['window_id']} expected UB")
         _check_longest(window, row, trees, tally)
         tally.windows += 1
     tally.holds(not by_id, "every window exactly once")
@@ -134,7 +140,7 @@ def _check_longest(window: Window, row: dict[str, object], trees: TreesOf, tally
     if found is None:
         return
     assert isinstance(found, list)
-    target, answers = window.suffix_ids + window.passage_ids, trees(window.prefix_ids, len(found))
+    target, answers = whole_target(window), trees(window.prefix_ids, len(found))
     log_p = math.log(answers.chances[tuple(found)])
     tally.equal(float(row["passage_log_p"]), log_p, f"{row['window_id']} longest")  # type: ignore[arg-type]
     pairs = zip(trees.codes(tuple(found)), trees.codes(target[: len(found)]), strict=True)

@@ -19,6 +19,7 @@ from byrote.lab.train import train, train_tokenizer
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.served.client import RequestLimits
 from byrote.report.analysis.comparison import compare_runs, paired_differences
+from byrote.report.analysis.records import nearly_rows
 from byrote.report.view import load_view
 from byrote.scan import served
 from byrote.scan.options import RunConfig
@@ -28,6 +29,7 @@ from tests.loopback.logprobs import Habits
 from tests.models.served import KEY
 from tests.scan.alike import assert_same_run
 from tests.scan.scans import Command, TinyLab
+from tests.scan.test_pairs import write_records
 from tests.scan.test_served import assert_same_rows as assert_same_numbers
 from tests.scan.test_served import serve
 from tests.scan.test_stopped_early import ctrl_c_after
@@ -192,15 +194,72 @@ def _hits(model: HuggingFaceModel, row: dict[str, Any], target: str, answers: in
     return hits
 
 
+def test_passages_are_followed_in_characters(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shorter = ("--set=prefix_chars=40", "--set=suffix_chars=30", "--set=passage_roots=3")
+    outcome = byrote(*arguments(lab, run, *shorter, "--passage=30,60,90", "--sample=24"))
+    assert outcome.code == 0, outcome.err
+    rows, texts = byrote_rows(run)
+    assert "90 characters" in byrote("show", run).out
+    assert byrote("report", run).code == 0
+    assert (run / "report" / "figures" / "passages.svg").exists()
+    found = [row for row in rows if row["passage_lower"][1] > 0]
+    assert found
+    for row in rows:
+        assert row["passage_lower"][0] == row["mass_lower"][-1]
+        assert row["passage_upper"][0] == row["mass_upper"][-1]
+        assert 0 <= row["passage_lower"][1] <= row["passage_upper"][1] <= row["passage_upper"][0]
+    for row in found:
+        text = texts[row["document"]][row["suffix_char_start"] :]
+        assert text.startswith(row["passage_target"])
+        assert len(row["passage_target"]) > row["char_end"] - row["suffix_char_start"]
+        near, target = plain_normal_form(row["passage_text"]), plain_normal_form(row["passage_target"])
+        assert Levenshtein.distance(near, target) <= 3 * 3
+
+
+def test_records_are_measured_in_characters(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    records = write_records(lab, tmp_path / "records.jsonl", count=24)
+    budget = min(len(plain_normal_form(record["suffix"])) for record in records) // 10
+    given = ["--model", lab.model.path, "--device=cpu", "--pairs", tmp_path / "records.jsonl", "--unit=text"]
+    outcome = byrote("scan", *given, "--top-k=10", "--out", tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    rows, texts = byrote_rows(tmp_path / "run")
+    assert [row["window_id"] for row in rows] == [record["id"] for record in records]
+    for row, record in zip(rows, records, strict=True):
+        assert texts[row["document"]][row["suffix_char_start"] : row["char_end"]] == record["suffix"]
+        assert len(row["mass_lower"]) == budget + 1
+        assert row["p_verbatim"] <= row["mass_lower"][0] <= row["mass_upper"][-1]
+    assert sum(row["verdict"] == "extractable" for row in rows) > 3
+    shown = " ".join(byrote("show", tmp_path / "run").out.split())
+    longest = max(len(record["prefix"]) for record in records)
+    assert f"The model was given up to {longest} characters of a text" in shown
+    for row in nearly_rows([load_view(tmp_path / "run")]):
+        own = next(plain_normal_form(one["suffix"]) for one in records if one["id"] == row["record"])
+        others = {plain_normal_form(one["suffix"]) for one in records} - {own}
+        assert row["edits_to_it"] == min(Levenshtein.distance(own, other) for other in others)
+    assert byrote("report", tmp_path / "run").code == 0
+    assert byrote("mc", tmp_path / "run", "--sample=2", "--samples=20").code == 0
+    for index in range(2):
+        assert byrote("scan", *given, "--top-k=10", "--out", tmp_path / f"{index}", "--shard", f"{index}/2").code == 0
+    assert byrote("merge", tmp_path / "merged", tmp_path / "0", tmp_path / "1").code == 0
+    assert_same_run(tmp_path / "merged", tmp_path / "run")
+
+
+def byrote_rows(run: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Rows of a run, and the texts of its documents."""
+    texts = pl.read_parquet(run / "texts.parquet").select("name", "text").iter_rows()
+    return pl.read_parquet(run / "results.parquet").to_dicts(), dict(texts)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"distance": "hamming"}, "unit is text, but distance is about"),
-        ({"passage": "50"}, "unit is text, but passage is about"),
+        ({"passage": (50, 200)}, "give rising multiples of suffix_chars, which is 200"),
         ({"rank": "screen_score"}, "unit is text, but rank is about"),
         ({"viability": "published"}, "unit is text, but viability is about"),
         ({"estimate": "all"}, "unit is text, but estimate is about"),
-        ({"pairs": ("records.jsonl",)}, "unit is text, but pairs is about"),
+        ({"pairs": ("records.jsonl",), "passage": (200,)}, "leave pairs out"),
         ({"edit_budget": 100}, "edit-budget is 100 characters, but targets have 100 to 200"),
     ],
 )

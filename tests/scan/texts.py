@@ -6,7 +6,7 @@ tokens of its target may be in or out: its mass belongs to no lower bound, and t
 
 import math
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,36 @@ def least_distance(text: str, target: str) -> int:
     )
 
 
+def random_config(generator: np.random.Generator, number: int, **further: Any) -> RunConfig:
+    top_p = [None, None, 0.9][int(generator.integers(3))]
+    children = [None, 2, 1024][int(generator.integers(3))]
+    options = dict(
+        unit="text",
+        suffix_chars=12,
+        prefix_tokens=3,
+        suffix_tokens=3 * TOKENS_PER_TARGET_TOKEN,
+        temperature=float(generator.choice([1.0, 0.7, 1.6])),
+        top_k=[None, 2, 3][int(generator.integers(3))],
+        top_p=top_p,
+        edit_budget=int(generator.integers(0, 5)),
+        beam_width=int(generator.choice([1, 2, 5, 5, 20, 20, WHOLE_BEAM])),
+        pin=bool(generator.integers(2)),
+        negligible=float(generator.choice([0.0, 1e-10, 0.02])),
+        max_children=children,
+        stop_rule=["mass", "off"][int(generator.integers(2))],  # type: ignore[arg-type]
+        threshold=float(generator.choice([0.001, 0.05, 0.5])),
+        screen=["auto", "off"][int(generator.integers(2))],  # type: ignore[arg-type]
+        screen_floor=float(generator.choice([1e-6, 0.5])),
+        screen_min_windows=0,
+        policies=("k=1", "k=2+t=0.7") if top_p is None and generator.random() < 0.2 else (),
+        answers=int(generator.choice([0, 2])),
+        keep=int(generator.integers(0, 9)),
+        slots=int(generator.integers(1, 9)),
+        seed=number,
+    )
+    return RunConfig(**(options | further))
+
+
 class TextCase:
     """A model, options and windows with their true masses; everything follows from the number."""
 
@@ -91,7 +121,7 @@ class TextCase:
             eos_ids=frozenset({0}) if generator.random() < 0.6 else frozenset(),
             pieces=[None, *(PIECES[place] for place in chosen)],
         )
-        self.config = self._random_config(number)
+        self.config = random_config(generator, number)
         self.answers: dict[tuple[tuple[int, ...], Policy], AnswersTo] = {}
         self.windows: list[Window] = []
         for group in range(groups):
@@ -100,35 +130,6 @@ class TextCase:
                 self.answers[prefix, policy] = AnswersTo(self.model, prefix, policy)
             for place in range(windows_of_a_group):
                 self.windows.append(self._window(f"{number}/{group}/{place}", prefix, vocabulary))
-
-    def _random_config(self, number: int) -> RunConfig:
-        generator = self._generator
-        top_p = [None, None, 0.9][int(generator.integers(3))]
-        children = [None, 2, 1024][int(generator.integers(3))]
-        return RunConfig(
-            unit="text",
-            suffix_chars=12,
-            prefix_tokens=3,
-            suffix_tokens=3 * TOKENS_PER_TARGET_TOKEN,
-            temperature=float(generator.choice([1.0, 0.7, 1.6])),
-            top_k=[None, 2, 3][int(generator.integers(3))],
-            top_p=top_p,
-            edit_budget=int(generator.integers(0, 5)),
-            beam_width=int(generator.choice([1, 2, 5, 5, 20, 20, WHOLE_BEAM])),
-            pin=bool(generator.integers(2)),
-            negligible=float(generator.choice([0.0, 1e-10, 0.02])),
-            max_children=children,
-            stop_rule=["mass", "off"][int(generator.integers(2))],  # type: ignore[arg-type]
-            threshold=float(generator.choice([0.001, 0.05, 0.5])),
-            screen=["auto", "off"][int(generator.integers(2))],  # type: ignore[arg-type]
-            screen_floor=float(generator.choice([1e-6, 0.5])),
-            screen_min_windows=0,
-            policies=("k=1", "k=2+t=0.7") if top_p is None and generator.random() < 0.2 else (),
-            answers=int(generator.choice([0, 2])),
-            keep=int(generator.integers(0, 9)),
-            slots=int(generator.integers(1, 9)),
-            seed=number,
-        )
 
     def _window(self, name: str, prefix: tuple[int, ...], vocabulary: int) -> Window:
         """A target that the tokens spell, or one of other words."""

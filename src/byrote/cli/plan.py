@@ -29,6 +29,12 @@ def plan(config: RunConfig, options: PlanOptions) -> None:
     console = make_console()
     for cells in _computed(config, options):
         console.print(cells_table(cells))
+    if config.unit == "text" and not config.model:
+        console.print(
+            "Token evaluations per window are not listed: how many tokens the characters of a window are depends on "
+            "the tokenizer. With --model and --text a pilot counts them.",
+            soft_wrap=True,
+        )
     if options.endpoint:
         console.print(cells_table(_served(config)))
     if config.model:
@@ -63,7 +69,7 @@ def _computed(config: RunConfig, options: PlanOptions) -> Iterator[Cells]:
     needed = tuple((f"{mass:g}", *(_count(queries_needed(mass, p)) for p in PROBABILITIES)) for mass in options.mass)
     yield Cells("queries", "Queries until the text comes out", heads, needed)
     if config.unit == "text":
-        return  # tokens of a window depend on the tokenizer; a pilot counts them
+        return
     prefix, suffix, width = config.prefix_tokens, config.suffix_tokens, config.beam_width
     measures = [
         ("verbatim, any number of policies", planning.teacher_forcing_evals(prefix, suffix), 0),

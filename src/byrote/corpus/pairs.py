@@ -11,7 +11,8 @@ A stream is cut into consecutive windows; a remainder that is too short for one 
 
 Tokenised apart, a suffix would begin like the beginning of a text (▁ in front, no blank merged into the word), with
 tokens that never follow that prefix. Tokenised together, a token may reach over the boundary; it then belongs to the
-suffix whole, and the pair is counted as merged.
+suffix whole, and the pair is counted as merged. Where answers are compared as text, the tokens of a suffix must be its
+text: it is tokenised with the prefix where a token begins at the boundary, and otherwise by itself.
 """
 
 import csv
@@ -26,9 +27,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from byrote.corpus.read import Document, read_json_lines, read_plain_text
+from byrote.corpus.text_windows import first_word, tokenised
 from byrote.corpus.windows import CHARACTERS_PER_TOKEN, CUT_MARGIN_CHARACTERS, SLICES_PER_BATCH, Tokenizer
 from byrote.errors import TextError
 from byrote.files import require_regular
+from byrote.normal_form import normalised
 from byrote.types import Encoding, Split, Window
 
 PAIR_SUFFIXES = (".jsonl", ".csv", ".txt", ".md", ".npy", ".bin")
@@ -285,20 +288,28 @@ class PairWindows:
 
 
 def pair_windows(
-    pairs: Sequence[Pair], tokenizer: PairTokenizer, *, bos_id: int | None, marked_prefix_tokens: int
+    pairs: Sequence[Pair],
+    tokenizer: PairTokenizer,
+    *,
+    bos_id: int | None,
+    marked_prefix_tokens: int,
+    marked_prefix_chars: int | None = None,
 ) -> PairWindows:
-    """BOS stands before every prefix, token ids included, and is counted among the tokens of a marked prefix."""
+    """BOS stands before every prefix, token ids included, and is counted among the tokens of a marked prefix. With
+    `marked_prefix_chars` in their place, answers are compared as text."""
     documents, merged = _Documents(), 0
     bos = () if bos_id is None else (bos_id,)
 
     def windows() -> Iterator[Window]:
         nonlocal merged
         cuts = _cut(pairs, tokenizer, marked_prefix_tokens)
+        if marked_prefix_chars is not None:
+            cuts = _cut_texts(pairs, tokenizer, marked_prefix_chars)
         for pair, (joined, text, start, end) in zip(pairs, cuts, strict=True):
             require_both_sides(joined, pair.place, bos_id=bos_id)
             merged += not joined.is_clean
             prefix_ids = joined.prefix_ids
-            if pair.text is not None:
+            if pair.text is not None and marked_prefix_chars is None:
                 prefix_ids = prefix_ids[max(0, len(prefix_ids) - marked_prefix_tokens + len(bos)) :]
             offset = documents.place(pair, text)
             yield Window(
@@ -310,6 +321,7 @@ def pair_windows(
                 char_end=offset + end,
                 prefix_ids=bos + prefix_ids,
                 suffix_ids=joined.suffix_ids,
+                suffix_text=None if marked_prefix_chars is None else str(pair.suffix),
                 further={"copies": pair.copies, "kind": pair.kind, "tags": list(pair.tags)},
             )
 
@@ -318,8 +330,11 @@ def pair_windows(
 
 
 def longest_of(windows: Iterable[Window]) -> tuple[int, int]:
-    """Tokens of the longest context and of the longest suffix."""
-    lengths = [(len(window.context_ids), len(window.suffix_ids)) for window in windows]
+    """Tokens of the longest context and of the longest suffix, or further block."""
+    lengths = [
+        (len(window.context_ids), max(len(window.suffix_ids), *(len(block.token_ids) for block in window.blocks), 0))
+        for window in windows
+    ]
     return max(context for context, _ in lengths), max(suffix for _, suffix in lengths)
 
 
@@ -345,6 +360,31 @@ def _cut(
             else:
                 one, text = _join_ids(pair, tokenizer)
                 yield one, text, 0, len(text)
+
+
+def _cut_texts(
+    pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_chars: int
+) -> Iterator[tuple["JoinedPair", str, int, int]]:
+    """The same of pairs whose answers are compared as text. Blanks at the boundary are tokenised with the suffix."""
+    for first in range(0, len(pairs), SLICES_PER_BATCH):
+        batch, texts = pairs[first : first + SLICES_PER_BATCH], []
+        for pair in batch:
+            if not isinstance(pair.prefix, str) or not isinstance(pair.suffix, str):
+                raise TextError(
+                    f"{pair.place} has token ids, and unit text compares characters; give prefix and suffix as texts, "
+                    "or measure --unit tokens."
+                )
+            if not normalised(pair.suffix):
+                raise TextError(f"{pair.place}: the suffix is blank; give it visible text.")
+            start = 0 if pair.text is None else max(0, len(pair.prefix) - marked_prefix_chars)
+            begin = start and first_word(pair.prefix, start, marked_prefix_chars)
+            texts.append((pair.prefix[begin:], pair.suffix))
+        bodies = [prefix.rstrip() or prefix for prefix, _ in texts]
+        apart = [(body, (prefix + suffix)[len(body) :]) for body, (prefix, suffix) in zip(bodies, texts, strict=True)]
+        for pair, (prefix, suffix), ids in zip(batch, texts, tokenised(apart, tokenizer), strict=True):
+            start = 0 if pair.text is None else pair.start - len(prefix)
+            text = prefix + suffix if pair.text is None else pair.text
+            yield JoinedPair(*ids, len(prefix), is_clean=True), text, start, start + len(prefix) + len(suffix)
 
 
 def _join_ids(pair: Pair, tokenizer: PairTokenizer) -> tuple["JoinedPair", str]:

@@ -5,18 +5,18 @@ within `prefix_chars`, its target goes on to the last end of a word within `suff
 ends in half of that stretch, as in scripts without blanks, the cut is made at the character, never before a mark.
 
 Prefix and target are tokenised together where a token begins at the cut, before or behind the white space; otherwise
-each by itself.
+each by itself. A long passage goes on with blocks that are cut like the target, each tokenised with the one before.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice, pairwise
 
 from byrote.corpus.windows import ShortWindow, Tokenizer, WindowStart, start_batches
 from byrote.normal_form import normalised
-from byrote.types import Encoding, Window
+from byrote.types import Encoding, PassageBlock, Window
 
 _WORD_START = re.compile(r"(?<!\S)\S")
 _WORD_END = re.compile(r"\S(?!\S)")
@@ -29,33 +29,34 @@ class TextWindowOptions:
     prefix_chars: int
     suffix_chars: int
     stride_chars: int | None
+    blocks: int = 1
+    """Of a long passage, which begins with the target."""
 
     @property
     def needed(self) -> str:
         """What a text must have from a start on, in words."""
-        return f"prefix + suffix need {self.prefix_chars} + {self.suffix_chars} characters"
+        return f"prefix + suffix need {self.prefix_chars} + {self.blocks * self.suffix_chars} characters"
 
 
-class CutSpan(NamedTuple):
-    """Where prefix and target of a window lie: `text[start:cut]` and `text[cut:end]`, a blank between them in the
-    target."""
-
-    start: int
-    cut: int
-    end: int
-
-
-def span_at(text: str, start: int, options: TextWindowOptions) -> CutSpan | None:
-    """The window of a start; None where the text ends too soon, or the target is nearly all blanks."""
-    search_end = start + options.prefix_chars // 2
-    found = _WORD_START.search(text, start, search_end)
-    first = found.start() if found else _no_mark(text, start)
-    cut = _last_end(text, first, options.prefix_chars)
-    end = _last_end(text, cut, options.suffix_chars)
-    is_whole = first + options.prefix_chars + options.suffix_chars <= len(text)
-    if not is_whole or len(normalised(text[cut:end])) < options.suffix_chars // 2:
+def places_at(text: str, start: int, options: TextWindowOptions) -> tuple[int, ...] | None:
+    """Where the window of a start begins, its prefix ends, and its target and every further block; None where the text
+    ends too soon, or a block of the target is nearly all blanks. A blank at a cut belongs to what follows it."""
+    first = first_word(text, start, options.prefix_chars)
+    if first + options.prefix_chars + options.blocks * options.suffix_chars > len(text):
         return None
-    return CutSpan(first, cut, end)
+    places = [first, _last_end(text, first, options.prefix_chars)]
+    for _ in range(options.blocks):
+        end = _last_end(text, places[-1], options.suffix_chars)
+        if len(normalised(text[places[-1] : end])) < options.suffix_chars // 2:
+            return None
+        places.append(end)
+    return tuple(places)
+
+
+def first_word(text: str, start: int, most: int) -> int:
+    """The beginning of the first word in the first half of so many characters; else their beginning."""
+    found = _WORD_START.search(text, start, start + most // 2)
+    return found.start() if found else _no_mark(text, start)
 
 
 def _last_end(text: str, start: int, most: int) -> int:
@@ -78,34 +79,37 @@ def cut_text_starts(
 ) -> Iterator[Window | ShortWindow]:
     """A window or a ShortWindow for each start, in the same order; tokenised in batches."""
     for batch in start_batches(starts):
-        spans = [span_at(start.document.text, start.char_start, options) for start in batch]
-        pairs = [
-            (start.document.text[span.start : span.cut], start.document.text[span.cut : span.end])
-            for start, span in zip(batch, spans, strict=True)
-            if span is not None
+        cuts = [places_at(start.document.text, start.char_start, options) for start in batch]
+        parts = [
+            [start.document.text[first:end] for first, end in pairwise(places or ())]
+            for start, places in zip(batch, cuts, strict=True)
         ]
-        tokens = iter(_tokenised(pairs, tokenizer))
-        for start, span in zip(batch, spans, strict=True):
-            document, char_start = start
-            if span is None:
-                yield ShortWindow(document.name, char_start, document.characters - char_start)
+        tokens = iter(tokenised([pair for texts in parts for pair in pairwise(texts)], tokenizer))
+        for start, places, texts in zip(batch, cuts, parts, strict=True):
+            if places is None:
+                left = start.document.characters - start.char_start
+                yield ShortWindow(start.document.name, start.char_start, left)
                 continue
-            prefix_ids, suffix_ids = next(tokens)
+            (prefix_ids, suffix_ids), *further = islice(tokens, options.blocks)
+            _, suffix_text, *further_texts = texts
             yield Window(
                 window_id=start.window_id,
-                document=document.name,
-                split=document.split,
-                char_start=char_start,
-                suffix_char_start=span.cut,
-                char_end=span.end,
+                document=start.document.name,
+                split=start.document.split,
+                char_start=start.char_start,
+                suffix_char_start=places[1],
+                char_end=places[2],
                 prefix_ids=(() if bos_id is None else (bos_id,)) + prefix_ids,
                 suffix_ids=suffix_ids,
-                suffix_text=document.text[span.cut : span.end],
+                suffix_text=suffix_text,
+                blocks=tuple(PassageBlock(ids, text) for (_, ids), text in zip(further, further_texts, strict=True)),
             )
 
 
-def _tokenised(pairs: list[tuple[str, str]], tokenizer: Tokenizer) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Tokens of prefix and target."""
+def tokenised(
+    pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Tokens of both texts of each pair."""
     together = tokenizer.encode_batch([prefix + target for prefix, target in pairs])
     places = [_boundary(one, *pair) for one, pair in zip(together, pairs, strict=True)]
     apart = [part for pair, place in zip(pairs, places, strict=True) if place is None for part in pair]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.corpus.read import Document
-from byrote.types import Encoding, Split, Window
+from byrote.types import Encoding, PassageBlock, Split, Window
 
 CHARACTERS_PER_TOKEN = 8
 """First guess of the slice length: 800 characters for 100 tokens, as published."""
@@ -235,6 +235,7 @@ def _window(
         return ShortWindow(start.document.name, start.char_start, len(encoding.ids) + len(bos))
     boundary, end = options.cut_prefix - len(bos), needed - options.cut_suffix + options.suffix_tokens
     first = options.cut_prefix - options.prefix_tokens
+    block_starts = range(end, boundary + (options.passage_tokens or 0), options.suffix_tokens)
     return Window(
         window_id=start.window_id,
         document=start.document.name,
@@ -244,7 +245,9 @@ def _window(
         char_end=start.char_start + encoding.spans[end - 1][1],
         prefix_ids=bos + tuple(encoding.ids[first:boundary]),
         suffix_ids=tuple(encoding.ids[boundary:end]),
-        passage_ids=tuple(encoding.ids[end : boundary + (options.passage_tokens or 0)]),
+        blocks=tuple(
+            PassageBlock(tuple(encoding.ids[place : place + options.suffix_tokens])) for place in block_starts
+        ),
         further={}
         if options.prefix_room is None
         else {"prefix_char_start": start.char_start + encoding.spans[first][0]},

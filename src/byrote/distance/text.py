@@ -16,7 +16,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -125,6 +125,17 @@ def _row(piece: bytes) -> tuple[str, tuple[int, int]]:
     return normalised_piece(text), (bits, size - len(pending))
 
 
+class Begun(NamedTuple):
+    """An answer that has begun before its first token: by characters of the token before."""
+
+    state: tuple[int, ...]
+    least: int
+    """No completion is nearer to the target; of a complete one its distance."""
+    is_complete: bool
+    if_ended: int
+    """Its distance if it ends here."""
+
+
 class TextDistance(Viability):
     """Viability by a banded row of character edits. The state is D[i, i + o] for o = −⌊d/2⌋ … d at budget d, then i,
     the last character if it is a blank or a dash, else 0, and the bits and missing bytes of a begun character."""
@@ -180,6 +191,22 @@ class TextDistance(Viability):
             is_complete.view(tokens.shape),
             self.if_ended(state, lengths[:, None]),
         )
+
+    def behind(self, covered: int, answer: Sequence[int], target: Sequence[int]) -> Begun:
+        """An answer whose first `covered` characters were compared already, against the characters of a further target:
+        its answer to that begins with what its last token has behind these."""
+        text, tail = _row(b"".join(self._texts.pieces[token] or b"" for token in answer))
+        text = text.lstrip(" ")
+        state, last = self.initial(), text[:covered][-1:]
+        state[self._band + 1] = ord(last) if last in (" ", "-") else 0
+        piece = TokenTexts.of([text[covered:].encode()])
+        clock, token = torch.zeros(1, dtype=torch.int64), torch.zeros(1, 1, 1, dtype=torch.int64)
+        rule, padded = TextDistance(self.budget, piece, longest=self._longest), self.pad([target], 0)
+        found = rule.advance(state.expand(1, 1, -1), token, padded=padded, step=clock, length=clock)
+        state = found.state[0, 0, 0]
+        state[-2:] = torch.tensor(tail)
+        if_ended = self.if_ended(state, torch.tensor(len(target)))
+        return Begun(tuple(state.tolist()), int(found.least), bool(found.is_complete), int(if_ended))
 
     def characters(self, state: Tensor) -> Tensor:
         """i of states [..., width]."""

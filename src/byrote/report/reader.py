@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from byrote.normal_form import normalised
 from byrote.report.analysis.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.content import Rows, StrongPassage
 from byrote.report.page import GLOSSARY
@@ -214,16 +215,18 @@ def _passage(view: RunView, row: int, continuations: Mapping[str, list[tuple[str
     others = (one for one in continuations.get(population.window_id[row], ()) if one[2] > 0)
     if (found := next(others, None)) is not None:
         text, log_p, distance = found
-        pieces = tuple(compared(target, text))
+        pieces = tuple(compared(target, text, is_text=view.is_text))
         note = f"{plural(distance, 'edit')} away, probability {probability(float(np.exp(log_p)))}"
     return StrongPassage(f"{document.name}, characters {integer(start)}–{integer(end)}", numbers, prefix, pieces, note)
 
 
-def compared(target: str, continuation: str) -> Iterator[tuple[str, str]]:
-    """Both texts as one, word by word: what is in both (`same`), what only the `target` or only the `model` has."""
-    # Words with the white space after them: joined they are the text again.
-    first, second = (re.findall(r"\S+\s*|\s+", text) for text in (target, continuation))
-    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
+def compared(target: str, continuation: str, *, is_text: bool) -> Iterator[tuple[str, str]]:
+    """Both texts as one, word by word: what is in both (`same`), what only the `target` or only the `model` has.
+    `is_text`: whether words that have the same normal form are the same."""
+    # Words with the white space around them: joined they are the text again.
+    first, second = (re.findall(r"\s*\S+\s*|\s+", text) for text in (target, continuation))
+    own, other = ([normalised(word).rstrip() if is_text else word for word in words] for words in (first, second))
+    matcher = difflib.SequenceMatcher(None, own, other, autojunk=False)
     for tag, low, high, other_low, other_high in matcher.get_opcodes():
         if tag == "equal":
             yield "".join(first[low:high]), "same"

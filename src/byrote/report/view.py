@@ -194,9 +194,12 @@ class RunView:
     @property
     def window_words(self) -> tuple[str, str]:
         """Tokens (or characters) of a prefix and of a target, in words: `50`, or `up to 120` where windows differ."""
-        if self.is_text:
+        if self.is_text and not self.is_records:
             return f"up to {self.config['prefix_chars']}", f"up to {self.config['suffix_chars']}"
         lengths = self.results.select(pl.col("prefix_ids", "suffix_ids").list.len())
+        if self.is_text:
+            cut = pl.col("suffix_char_start")
+            lengths = self.results.select(cut - pl.col("char_start"), pl.col("char_end") - cut)
         spans = zip(lengths.min().row(0), lengths.max().row(0), strict=True)
         prefix, suffix = (str(high) if low == high else f"up to {high}" for low, high in spans)
         return prefix, suffix

@@ -38,7 +38,7 @@ from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow
 from byrote.scan.row import facts_carried, measures_of, results_schema
 from byrote.scan.served import with_listing
-from byrote.scan.source import Given, Source, cut_source, fitted, read_given, with_edit_budget
+from byrote.scan.source import Given, Source, cut_source, fitted, read_given, target_length, with_edit_budget
 from byrote.scan.stages.screen import with_audit
 from byrote.stats.compare import compare_rates
 from byrote.stats.population import Population
@@ -312,10 +312,7 @@ def _prepare(
 ) -> tuple[LanguageModel, RunConfig, LocalExecutor | RayExecutor]:
     """The model, the options and the executor of a scan, everything checked before the first forward."""
     _require_windows(windows)
-    if isinstance(windows, Windows):
-        shortest = windows.source.shortest_suffix
-    else:
-        shortest = min(len(window.suffix_ids) for window in windows)
+    shortest = windows.source.shortest_suffix if isinstance(windows, Windows) else min(map(target_length, windows))
     chosen = with_audit(with_edit_budget(_scan_config(windows, config, options), shortest), len(windows))
     chosen.require_use()
     for name, declared in options_of(type(chosen)).items():
@@ -387,10 +384,10 @@ def _require_fitting(windows: Sequence[Window], model: LanguageModel, config: Ru
                 f"{name} has {'no' if config.unit == 'text' else 'a'} suffix_text, which unit {config.unit} needs"
                 f"{'' if config.unit == 'text' else ' not'}; read windows and scan them with one unit."
             )
-        if config.unit == "tokens" and "near" in config.measures and suffix <= config.edits:
+        if "near" in config.measures and (length := target_length(window)) <= config.edits:
             raise ConfigError(
-                f"{name} has a suffix of {suffix} tokens, and everything is within {config.edits} edits of it; "
-                "lower edit_budget, or leave near out of measures."
+                f"{name} has a suffix of {length} {config.counted}, and everything is within {config.edits} edits of "
+                "it; lower edit_budget, or leave near out of measures."
             )
 
 

@@ -71,7 +71,10 @@ def sample_to_folder(
         raise RunError(f"{given.run} is not finished and does not say where its model lies; give --model.")
     settled = {option_name: known[option_name] for option_name in (*OF_THE_RUN, "revision", "dtype")}
     engine_args = tuple((scan.manifest or {}).get("config", {}).get("engine_args", ()))
-    config = RunConfig(model=name, device=given.device, slots=given.slots, engine_args=engine_args, **settled)
+    pairs = ("those of the run",) if "pairs" in scan.identity else ()  # suffixes have lengths of their own
+    config = RunConfig(
+        model=name, device=given.device, slots=given.slots, engine_args=engine_args, pairs=pairs, **settled
+    )
     chosen = _chosen_rows(scan, given, window_ids)
     model = model or open_model(name, **config.loading)
     if isinstance(model, VllmModel):

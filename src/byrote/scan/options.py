@@ -67,7 +67,13 @@ class RunConfig(MembershipOptions, Common):
         200, "Characters of a prefix, with unit=text.", group="text", at_least=1, is_flag=False, cuts_windows=True
     )
     suffix_chars: int = option(
-        200, "Characters of a target, likewise.", group="text", at_least=2, is_flag=False, cuts_windows=True
+        200,
+        "Characters of a target, likewise.",
+        group="text",
+        at_least=2,
+        at_most=10_000,
+        is_flag=False,
+        cuts_windows=True,
     )
     cut_prefix_tokens: int | None = option(
         None, "Cut windows with this many prefix tokens and give the model the last of them: runs with the same value "
@@ -110,8 +116,8 @@ class RunConfig(MembershipOptions, Common):
         group="policy", commas=True, measure="near",
     )  # fmt: skip
     passage: tuple[int, ...] = option(
-        (), "Lengths in tokens, as in 50,100,200,400: how likely one answer stays near the target for so long, in "
-        "blocks of suffix_tokens, for the windows that are certified.",
+        (), "Lengths in tokens, as in 50,100,200,400 (characters with unit text): how likely one answer stays near the "
+        "target for so long, in blocks of a suffix, for the windows that are certified.",
         group="search", commas=True, at_least=1, cuts_windows=True, measure="near",
     )  # fmt: skip
     passage_roots: int = option(
@@ -336,8 +342,8 @@ class RunConfig(MembershipOptions, Common):
     def _require_text(self) -> None:
         """What counts in tokens, or takes every answer for one of T tokens, does not go with text."""
         named = {
-            "pairs": self.pairs, "passage": self.passage, "posthoc": self.posthoc, "verify": self.verify,
-            "closure": self.closure, "refine": self.refine, "estimate": self.estimate != "off",
+            "posthoc": self.posthoc, "verify": self.verify, "closure": self.closure, "refine": self.refine,
+            "estimate": self.estimate != "off",
             "distance": self.distance != "levenshtein", "viability": self.viability != "exact",
             "rank": self.rank != "mass", "greedy": self.greedy == "full",
             "the unlearning measure": "unlearning" in self.measures,
@@ -348,7 +354,7 @@ class RunConfig(MembershipOptions, Common):
                     f"unit is text, but {name} is about answers of as many tokens as the target has; leave {name} out, "
                     "or measure --unit tokens."
                 )
-        if "near" in self.measures and self.edits >= self.suffix_chars // 2:
+        if "near" in self.measures and not self.pairs and self.edits >= self.suffix_chars // 2:
             raise ConfigError(
                 f"edit-budget is {self.edits} characters, but targets have {self.suffix_chars // 2} to "
                 f"{self.suffix_chars}; lower it below {self.suffix_chars // 2}."
@@ -370,12 +376,10 @@ class RunConfig(MembershipOptions, Common):
     def _require_blocks(self) -> None:
         """A passage is blocks of a text, one after the other."""
         lengths = ",".join(map(str, self.passage))
-        if any(length % self.suffix_tokens for length in self.passage) or self.passage != tuple(
-            sorted(set(self.passage))
-        ):
-            raise ConfigError(
-                f"passage is {lengths}; give rising multiples of suffix-tokens, which is {self.suffix_tokens}."
-            )
+        is_rising = self.passage == tuple(sorted(set(self.passage)))
+        if not is_rising or any(length % self.suffix_length for length in self.passage):
+            name = "suffix_chars" if self.unit == "text" else "suffix-tokens"
+            raise ConfigError(f"passage is {lengths}; give rising multiples of {name}, which is {self.suffix_length}.")
         for name, has_none in (("pairs", not self.pairs), ("prompt", self.prompt == (PLAIN,))):
             if not has_none:
                 raise ConfigError(f"passage is {lengths}, but needs windows of a text as they stand; leave {name} out.")
@@ -386,9 +390,19 @@ class RunConfig(MembershipOptions, Common):
             )
 
     @property
-    def passage_tokens(self) -> int:
-        """Of the longest passage; 0 where none is asked for."""
-        return max(self.passage, default=0)
+    def counted(self) -> str:
+        """What lengths and edits are counted in."""
+        return "characters" if self.unit == "text" else "tokens"
+
+    @property
+    def suffix_length(self) -> int:
+        """Tokens of a suffix, or characters at most with unit text."""
+        return self.suffix_chars if self.unit == "text" else self.suffix_tokens
+
+    @property
+    def passage_blocks(self) -> tuple[int, ...]:
+        """Blocks of a passage of each length; the first is the suffix."""
+        return tuple(length // self.suffix_length for length in self.passage)
 
     @property
     def has_budget(self) -> bool:
@@ -488,12 +502,7 @@ class RunConfig(MembershipOptions, Common):
     @property
     def edits(self) -> int:
         """ε: the edit budget, by default a tenth of the suffix: of its tokens, or with text of its characters."""
-        length = self.suffix_chars if self.unit == "text" else self.suffix_tokens
-        return length // UNITS_PER_EDIT if self.edit_budget is None else self.edit_budget
-
-    def edits_in_tokens(self, tokens: int) -> int:
-        """The edit budget of a target of so many tokens, counted in tokens."""
-        return self.edits * tokens // self.suffix_chars if self.unit == "text" else self.edits
+        return self.suffix_length // UNITS_PER_EDIT if self.edit_budget is None else self.edit_budget
 
     @property
     def sampled_answers(self) -> int:

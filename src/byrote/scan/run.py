@@ -552,7 +552,7 @@ def check_fits(model: LanguageModel, config: RunConfig) -> None:
     for policy in config.scored_policies:
         policy.check_vocabulary(model.vocab_size)
     if not config.pairs and config.unit == "tokens":
-        require_positions(model, config.prefix_tokens + max(config.suffix_tokens, config.passage_tokens))
+        require_positions(model, config.prefix_tokens + max((config.suffix_tokens, *config.passage)))
 
 
 def check_memory(model: LanguageModel, config: RunConfig, *, windows: int) -> None:

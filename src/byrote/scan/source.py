@@ -17,7 +17,7 @@ from byrote.models.base import LanguageModel, require_positions
 from byrote.models.prompts import FURTHER_TOKENS, ScanPrompt, make_prompt
 from byrote.random_order import sample_key
 from byrote.scan.options import UNITS_PER_EDIT, RunConfig, parse_shard
-from byrote.search.base import TOKENS_PER_TARGET_TOKEN, Limits
+from byrote.search.base import TOKENS_PER_TARGET_TOKEN, Limits, target_chars
 from byrote.store.parts import ByPlace, Order
 from byrote.types import Split, Window
 
@@ -44,11 +44,12 @@ class Source:
     pairs_hash: str | None = None
     """Of all pairs, those of other shards included."""
     shortest_suffix: int | None = None
-    """Tokens of the shortest suffix of all pairs, likewise; windows of texts have the length of the options."""
+    """Tokens (or characters) of the shortest suffix of all pairs, likewise; windows of texts have the length of the
+    options."""
     prompt: ScanPrompt | None = None
     """What stands around every prefix."""
     longest: Limits | None = None
-    """Of windows that were cut by characters; those of tokens have the lengths of the options."""
+    """Of windows that were cut from texts by characters; those of tokens have the lengths of the options."""
 
     def sized(self, config: RunConfig) -> RunConfig:
         """The options with the token counts of the longest context and suffix: shapes are made for them."""
@@ -114,25 +115,26 @@ def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     source = _of_pairs(pairs, model, config) if pairs else _of_texts(given, model, config)
     if prompt is not None:
         source = _prompted(source, prompt, model, config)
-    if config.unit == "text":
-        source = _measured(source, model)
+    if config.unit == "text" and not pairs:
+        source = _measured(source, model, config)
     if not pairs and all(document.split is Split.TARGET for document in source.documents):
         return source
     shared = find_shared(source.documents)
     return replace(source, cut=lambda tally, finished: mark_shared(source.cut(tally, finished), shared))
 
 
-def _measured(source: Source, model: LanguageModel) -> Source:
+def _measured(source: Source, model: LanguageModel, config: RunConfig) -> Source:
     """The source with the token counts of its longest windows: all are cut once for that. Dropping long ones instead
     would leave tokenizers with different windows."""
     longest = Limits(1, 1)
     for window in source.windows():
         longest = Limits(*map(max, longest, limits_of([window])))
+    passed = (max(config.passage_blocks, default=1) - 1) * longest.suffix_tokens // TOKENS_PER_TARGET_TOKEN
     require_positions(
         model,
-        sum(longest),
-        what="the longest prefix and an answer of twice the tokens of its target may be",
-        advice="Lower prefix_chars or suffix_chars.",
+        longest.prefix_tokens + passed + longest.suffix_tokens,
+        what=f"the longest prefix{', passage' if passed else ''} and an answer of twice the target's tokens are",
+        advice="Lower prefix_chars or suffix_chars, or ask for a shorter --passage.",
     )
     return replace(source, longest=longest)
 
@@ -142,6 +144,11 @@ def limits_of(windows: Sequence[Window]) -> Limits:
     prefix_tokens, suffix_tokens = longest_of(windows)
     is_text = any(window.suffix_text is not None for window in windows)
     return Limits(prefix_tokens, suffix_tokens * (TOKENS_PER_TARGET_TOKEN if is_text else 1))
+
+
+def target_length(window: Window) -> int:
+    """Tokens of its suffix, or characters in normal form: what edits are counted in."""
+    return len(target_chars(window.suffix_text) or window.suffix_ids)
 
 
 def _prompted(source: Source, prompt: ScanPrompt, model: LanguageModel, config: RunConfig) -> Source:
@@ -155,7 +162,7 @@ def _prompted(source: Source, prompt: ScanPrompt, model: LanguageModel, config: 
 
     pairs = None if source.pairs is None else list(around(source.pairs))
     prompted = replace(source, cut=cut, pairs=pairs, prompt=prompt)
-    if config.unit == "tokens":
+    if config.unit == "tokens" or pairs is not None:
         what = f"prompt {prompt.name}, prefix + suffix are"
         require_positions(model, sum(prompted.sized(config).limits), what=what)
     return prompted
@@ -173,22 +180,28 @@ def prompt_windows(
 
 
 def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
-    """The options with the token counts of the longest prefix and suffix: shapes are made for them. The edit budget of
-    the run stays.
+    """The options with the lengths of the longest prefix and suffix: shapes are made for them. The edit budget of the
+    run stays.
 
     Windows of texts (None) all have the lengths of the options.
     """
     if not windows:
         return config
     prefix_tokens, suffix_tokens = limits_of(windows)
-    return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens, edit_budget=config.edits)
+    return replace(
+        config,
+        prefix_tokens=prefix_tokens,
+        suffix_tokens=suffix_tokens,
+        suffix_chars=max(config.suffix_chars, *(len(window.suffix_text or "") for window in windows)),
+        edit_budget=config.edits,
+    )
 
 
 def with_edit_budget(config: RunConfig, shortest: int | None) -> RunConfig:
     """The options with the edit budget as a number. One that was not given is a tenth of the suffix, and where suffixes
     differ in length a tenth of the `shortest`: a budget is never more than a tenth of any suffix."""
     edits = config.edits
-    if config.edit_budget is None and shortest is not None and config.unit == "tokens":
+    if config.edit_budget is None and shortest is not None:
         edits = shortest // UNITS_PER_EDIT
     return replace(config, edit_budget=edits)
 
@@ -197,7 +210,8 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     documents = [one for one in given if isinstance(one, Document)]
     require_unique_names(documents)
     stride_chars = None if config.whole_documents else config.stride_chars
-    options: CutOptions = TextWindowOptions(config.prefix_chars, config.suffix_chars, stride_chars)
+    blocks = max(config.passage_blocks, default=1)
+    options: CutOptions = TextWindowOptions(config.prefix_chars, config.suffix_chars, stride_chars, blocks)
     if config.unit == "tokens":
         options = WindowOptions(
             prefix_tokens=config.prefix_tokens,
@@ -205,7 +219,7 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
             stride_chars=stride_chars,
             prefix_room=config.cut_prefix_tokens,
             suffix_room=config.cut_suffix_tokens,
-            passage_tokens=config.passage_tokens or None,
+            passage_tokens=max(config.passage, default=None),
         )
     plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
     bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")
@@ -222,7 +236,13 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
 
 def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) -> Source:
     chosen, selection = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed)
-    made = pair_windows(chosen, model, bos_id=model.bos_id(config.bos), marked_prefix_tokens=config.prefix_tokens)
+    made = pair_windows(
+        chosen,
+        model,
+        bos_id=model.bos_id(config.bos),
+        marked_prefix_tokens=config.prefix_tokens,
+        marked_prefix_chars=config.prefix_chars if config.unit == "text" else None,
+    )
     _require_sizes(chosen, made.windows, model, config)
     # In turn, so that merging can put them back into the order of the files.
     shard = parse_shard(config.shard or "0/1")
@@ -241,7 +261,7 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
         {"boundaries_merged": made.merged},
         pairs=own,
         pairs_hash=_hash_of(made.windows),
-        shortest_suffix=min(len(window.suffix_ids) for window in made.windows),
+        shortest_suffix=min(map(target_length, made.windows)),
     )
 
 
@@ -257,10 +277,11 @@ def _hash_of(windows: Iterable[Window]) -> str:
 
 def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:
     """Every pair fits the model, and its suffix is longer than the edit budget."""
+    what = "has" if config.unit == "tokens" else "and an answer of twice the tokens of its suffix may be"
     for pair, window in zip(pairs, windows, strict=True):
-        require_positions(model, len(window.ids), what=f"{pair.place} has", advice="Shorten its prefix.")
-        if "near" in config.measures and len(window.suffix_ids) <= (config.edit_budget or 0):
+        require_positions(model, sum(limits_of([window])), what=f"{pair.place} {what}", advice="Shorten its prefix.")
+        if "near" in config.measures and (length := target_length(window)) <= (config.edit_budget or 0):
             raise WindowError(
-                f"{pair.place} has a suffix of {len(window.suffix_ids)} tokens, and everything is within "
+                f"{pair.place} has a suffix of {length} {config.counted}, and everything is within "
                 f"{config.edit_budget} edits of it; lower --edit-budget, or leave near out of --measures."
             )

@@ -102,6 +102,8 @@ class SearchTask:
     """Names the window in error messages."""
     target_chars: tuple[int, ...] | None = None
     """Code points of the normalised target, where distances are over characters."""
+    begun: tuple[int, ...] | None = None
+    """The viability state before the first token, where the prefix has begun to answer; None: that of no answer."""
 
     @property
     def most_tokens(self) -> int:

@@ -69,13 +69,16 @@ class BeamState:
         is_verbatim[:, 0] = True
         is_ranked = options.rank_by == "screen_score"
         log_score = torch.zeros(count, longest + 1 if is_ranked else 1, budget + 1, dtype=torch.float64)
+        edits = viability.initial().repeat(count, lanes, 1)
         for row, task in enumerate(tasks):
+            if task.begun is not None:
+                edits[row] = torch.tensor(task.begun, dtype=edits.dtype)
             if is_ranked and task.target_probs is not None:
                 table = log_score_table(task.target_probs, budget)
                 log_score[row, : len(table)] = torch.from_numpy(table)
         state = cls(
             log_p=log_p,
-            edits=viability.initial().expand(count, lanes, -1).clone(),
+            edits=edits,
             paths=torch.zeros(count, lanes, longest, dtype=torch.int64),
             least=torch.zeros(count, lanes, dtype=torch.int16),
             is_verbatim=is_verbatim,

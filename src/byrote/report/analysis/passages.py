@@ -1,6 +1,7 @@
 """How long a passage comes out, and how often: bounds of R by length, the best starts, the share of starts at τ.
 
-R(L) is the probability that one answer stays within ε edits of the target in every block of its first L tokens.
+R(L) is the probability that one answer stays within ε edits of the target in every block of its first L tokens, or
+characters.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from byrote.report.content import Cells, Drawing, StrongPassage
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
 from byrote.report.reader import PREFIX_CHARACTERS, compared
 from byrote.report.view import RunView
-from byrote.report.words import integer, probability
+from byrote.report.words import integer, plural, probability
 from byrote.stats.clusters import rate_over_units
 from byrote.stats.population import Floats, by_edits
 from byrote.types import Split
@@ -23,13 +24,13 @@ DRAWN_STARTS = 5
 
 
 class PassageBounds(NamedTuple):
-    """The passages of a run: lengths in tokens, and bounds by window and length."""
+    """The passages of a run: lengths in the run's unit, and bounds by window and length."""
 
     lengths: tuple[int, ...]
     lower: Floats  # [windows, lengths]
     upper: Floats  # [windows, lengths]
-    tokens_lower: Floats  # [windows]
-    tokens_upper: Floats  # [windows]
+    expected_lower: Floats  # [windows]
+    expected_upper: Floats  # [windows]
 
 
 def passages_of(view: RunView) -> PassageBounds | None:
@@ -37,8 +38,8 @@ def passages_of(view: RunView) -> PassageBounds | None:
     lower, upper = (by_edits(view.results, f"passage_{side}") for side in ("lower", "upper"))
     if lower is None or upper is None:
         return None
-    tokens = (view.results[f"passage_tokens_{side}"].to_numpy() for side in ("lower", "upper"))
-    return PassageBounds(tuple(view.config["passage"]), lower, upper, *tokens)
+    expected = (view.results[f"passage_expected_{side}"].to_numpy() for side in ("lower", "upper"))
+    return PassageBounds(tuple(view.config["passage"]), lower, upper, *expected)
 
 
 def best_starts(view: RunView, found: PassageBounds) -> list[int]:
@@ -46,7 +47,7 @@ def best_starts(view: RunView, found: PassageBounds) -> list[int]:
     population = view.population
     rows = np.flatnonzero(split_rows(population, Split.TARGET) & (found.lower[:, 0] >= view.threshold))
     chosen: list[int] = []
-    for row in rows[np.argsort(-found.tokens_lower[rows], kind="stable")].tolist():
+    for row in rows[np.argsort(-found.expected_lower[rows], kind="stable")].tolist():
         span = population.char_end[row] - population.suffix_char_start[row]
         is_new = all(
             population.document[row] != population.document[other]
@@ -74,11 +75,11 @@ def passage_cells(view: RunView) -> list[Cells]:
         (
             place_words(view, row),
             *(probability(float(chance)) for chance in found.lower[row]),
-            f"{found.tokens_lower[row]:.0f} to {found.tokens_upper[row]:.0f}",
+            f"{found.expected_lower[row]:.0f} to {found.expected_upper[row]:.0f}",
         )
         for row in best
     )
-    heads = ("from character", *(f"{length} tokens" for length in found.lengths), "expected")
+    heads = ("from character", *(f"{length} {view.unit}s" for length in found.lengths), "expected")
     return [Cells("passages", "How long a passage comes out, and how often", heads, rows, passage_words(view, found))]
 
 
@@ -86,18 +87,21 @@ def passage_words(view: RunView, found: PassageBounds) -> str:
     """What the numbers are, and the longest passage that comes out with probability τ or more."""
     edits, (prefix, block) = view.population.edit_budget, view.window_words
     start = (
-        f"At least this probability that one answer stays within {edits} edits in every {block} tokens. Expected: for "
-        f"how many tokens it follows the text, in whole such blocks, {found.lengths[-1]} at most."
+        f"At least this probability that one answer stays within {edits} edits in every "
+        f"{'block of ' if view.is_text else ''}{block} {view.unit}s. "
+        f"Expected: for how many {view.unit}s it follows the text, in whole such blocks, {found.lengths[-1]} at most."
     )
     rows = split_rows(view.population, Split.TARGET)
     for place in reversed(range(len(found.lengths))):
         chances = np.where(rows, found.lower[:, place], -1.0)
         row = int(np.argmax(chances))
         if chances[row] >= view.threshold:
+            place_in_text = place_words(view, row).rsplit(", ", 1)[1]
+            given, up_to = (prefix, "up to ") if view.is_text else (f"the {prefix}", "")
             return (
-                f"Asked once with the {prefix} tokens before character {place_words(view, row).rsplit(', ', 1)[1]} of "
-                f"{view.population.document[row]}, the model follows the text for {found.lengths[place]} tokens with "
-                f"probability {probability(float(chances[row]))} at least. {start}"
+                f"Asked once with {given} {view.unit}s before character {place_in_text} of "
+                f"{view.population.document[row]}, the model follows the text for {up_to}{found.lengths[place]} "
+                f"{view.unit}s with probability {probability(float(chances[row]))} at least. {start}"
             )
     return f"No passage of these lengths is certified at {view.threshold:g}. {start}"
 
@@ -109,11 +113,12 @@ def passage_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
             "run": view.label,
             "window_id": view.population.window_id[row],
             "split": str(view.results["split"][row]),
-            "tokens": length,
+            "unit": f"{view.unit}s",
+            "length": length,
             "lower": float(found.lower[row, place]),
             "upper": float(found.upper[row, place]),
-            "expected_tokens_lower": float(found.tokens_lower[row]),
-            "expected_tokens_upper": float(found.tokens_upper[row]),
+            "expected_lower": float(found.expected_lower[row]),
+            "expected_upper": float(found.expected_upper[row]),
         }
         for view in views
         if (found := passages_of(view)) is not None
@@ -152,7 +157,7 @@ def passage_drawings(view: RunView) -> list[Drawing]:
         "block. Left: certified lower bounds from the best starts (document and first character). Right: the share of "
         "windows whose lower bound reaches τ, with 95 % intervals."
     )
-    setting = Setting("length in tokens", tuple((float(length), str(length)) for length in found.lengths))
+    setting = Setting(f"length in {view.unit}s", tuple((float(length), str(length)) for length in found.lengths))
     return [Drawing("passages", caption, overlay(panels, setting), "near", is_wide=True)]
 
 
@@ -170,7 +175,9 @@ def passages_found(view: RunView) -> tuple[StrongPassage, ...]:
         start = int(view.population.suffix_char_start[row])
         first = max(int(view.prefix_starts[row]), start - PREFIX_CHARACTERS)
         prefix = "" if document.text is None else document.text[first:start]
-        manner = "word for word" if text == target else "nearly"
-        numbers = f"{len(ids)} tokens {manner}, this very answer with probability {probability(float(np.exp(log_p)))}"
-        shown.append(StrongPassage(place_words(view, row), numbers, prefix, tuple(compared(target, text)), ""))
+        pieces = tuple(compared(target, text, is_text=view.is_text))
+        manner = "nearly" if any(kind != "same" for _, kind in pieces) else "word for word"
+        length = plural(len(target) if view.is_text else len(ids), view.unit)
+        numbers = f"{length} {manner}, this very answer with probability {probability(float(np.exp(log_p)))}"
+        shown.append(StrongPassage(place_words(view, row), numbers, prefix, pieces, ""))
     return tuple(shown)

@@ -7,6 +7,7 @@ import numpy as np
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
+from byrote.normal_form import normalised
 from byrote.report.analysis.rates import split_rows
 from byrote.report.content import Cells
 from byrote.report.view import RunView
@@ -24,11 +25,15 @@ def only_nearly(view: RunView) -> list[int]:
 
 
 def nearest_others(view: RunView, rows: list[int]) -> list[tuple[int, int] | None]:
-    """Of each row the other record whose suffix differs from its own by the fewest token edits, as (row, edits); None
-    where no suffix differs."""
-    suffixes = [tuple(ids) for ids in view.results["suffix_ids"]]
-    row_of = {ids: row for row, ids in enumerate(suffixes)}
-    others = {row: ids for ids, row in row_of.items()}
+    """Of each row the other record whose suffix differs from its own by the fewest edits, as (row, edits); None where
+    no suffix differs, or the run did not keep its texts and compares them."""
+    suffixes: list[tuple[int, ...] | str] = [tuple(ids) for ids in view.results["suffix_ids"]]
+    if view.is_text:
+        places = zip(view.population.suffix_char_start, view.population.char_end, strict=True)
+        texts = [one.text or "" for one in view.documents for _ in range(one.windows)]
+        suffixes = [normalised(text[start:end]) for text, (start, end) in zip(texts, places, strict=True)]
+    row_of = {suffix: row for row, suffix in enumerate(suffixes)}
+    others = {row: suffix for suffix, row in row_of.items()}
     nearest: list[tuple[int, int] | None] = []
     for row in rows:
         own = suffixes[row]

@@ -19,6 +19,7 @@ from dataclasses import replace
 from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.search.screen_score import screen_scores
+from byrote.types import Window
 
 NEAR_FLOOR = 1e-4
 """A score of at least this share of the floor is near it."""
@@ -65,6 +66,12 @@ def is_below_floor(config: RunConfig, score: float) -> bool:
     return config.screen != "off" and score < config.screen_floor
 
 
+def _edits_in_tokens(config: RunConfig, window: Window) -> int:
+    """The edit budget against this window's target, counted in tokens: of characters in proportion."""
+    text = window.suffix_text
+    return config.edits if text is None else config.edits * len(window.suffix_ids) // len(text)
+
+
 class ScreenStage:
     """Scores windows and divides them."""
 
@@ -76,7 +83,7 @@ class ScreenStage:
         passed: list[Measured] = []
         screened: list[Measured] = []
         config = self._config
-        budgets = [config.edits_in_tokens(len(item.window.suffix_ids)) for item in scored]
+        budgets = [_edits_in_tokens(config, item.window) for item in scored]
         scores = screen_scores([item.score.target_probs for item in scored], budgets).tolist()
         for item, score in zip(scored, scores, strict=True):
             item.screen_score = score
