@@ -11,12 +11,21 @@ import pytest
 from byrote.errors import ConfigError, RunError, WindowError
 from byrote.models.hf.model import load
 from byrote.models.shared_prefix import PLAIN
+from byrote.prior.run import cheaper_words
 from byrote.scan.options import RunConfig
 from byrote.scan.run import scan_to_folder
 from byrote.store.read import read_run
 from byrote.verdict import PriorVerdict
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.prior.priors import Silent, mean_over_reference, run, totals
+
+
+def test_a_run_of_hours_says_how_many_prefixes_take_minutes() -> None:
+    """By hand: ten of 300 minutes pay for 4,074 / 30 = 135.8 prefixes, 27.16 in each of five trials."""
+    assert cheaper_words(300, 4074, trials=5).startswith("--prior-prefixes 27 --fresh takes at most about 10 min")
+    plain = "--sample and --prior-prefixes lower it."
+    assert cheaper_words(10, 4074, trials=5) == cheaper_words(1e6, 4074, trials=5) == plain
+
 
 THRESHOLD = 1e-9
 """A random model gives three bytes little probability; some windows lie above this, some below."""

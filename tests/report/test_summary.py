@@ -206,6 +206,24 @@ def test_the_near_verbatim_interval_is_said_to_be_that_of_the_certified_share(vi
     assert "their intervals those of the certified share" in model_card(view)
 
 
+def test_one_short_window_was_left_out_and_two_were(view: RunView) -> None:
+    first, second, *_ = view.documents
+    for count, words in ((0, "1 window at the end of a text came out too short and was left"), (1, "2 windows at")):
+        documents = tuple(replace(one, short_windows=part) for one, part in ((first, 1), (second, count)))
+        assert words in sentences(replace(view, documents=documents))
+
+
+@pytest.mark.parametrize(("greedy", "words"), [(30, None), (52, "52.0 %")])
+def test_a_headline_below_the_greedy_share_says_so(greedy: int, words: str | None) -> None:
+    """A greedy answer can be the passage though each sampled one is so with a chance below τ."""
+    rows = [
+        one | {"greedy_levenshtein": 0 if place < greedy else 9, "greedy_hamming": 0 if place < greedy else 9}
+        for place, one in enumerate(answered("target", **SHOWN))
+    ]
+    found = re.findall(r"Decoded greedily, it reproduces (\S+ %) of them word for word\.", headline([view_of(rows)]))
+    assert found == ([] if words is None else [words])
+
+
 @pytest.mark.parametrize(
     ("share", "words"),
     [(0.0, "0 %"), (1.0, "100 %"), (0.0004, "< 0.1 %"), (0.9996, "> 99.9 %"), (0.1234, "12.3 %"), (np.nan, "–")],

@@ -120,6 +120,8 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    # Commands with few options have nothing more to show; those with many have a flag of this name.
+    context_settings={"help_option_names": ["--help", "--help-all"]},
 )
 
 

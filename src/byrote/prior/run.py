@@ -25,6 +25,8 @@ from byrote.store.resume import RunSession
 from byrote.types import Split
 
 Say = Callable[[str], None]
+AFFORDABLE_MINUTES = 10
+"""A run that takes longer says how many prefixes take so long."""
 
 
 def prior_to_folder(
@@ -161,8 +163,19 @@ def _cost(measurement: Measurement, seconds: float, *, members: int) -> str:
     return (
         f"{len(measurement.drawn.prefixes):,} prefixes × {len(measurement.windows):,} suffixes and the generic texts"
         f"{f', and a pool of {members:,} continuations' if members else ''}: "
-        f"at most {evals:,} tokens to evaluate, {time_words} at the speed of the first pass. --sample and "
-        "--prior-prefixes lower it."
+        f"at most {evals:,} tokens to evaluate, {time_words} at the speed of the first pass. "
+        f"{cheaper_words(minutes, len(measurement.drawn.prefixes), trials=measurement.config.trials)}"
+    )
+
+
+def cheaper_words(minutes: float, prefixes: int, *, trials: int) -> str:
+    """Prefixes that take at most AFFORDABLE_MINUTES, each trial's share of them."""
+    fewer = int(AFFORDABLE_MINUTES / minutes * prefixes / trials)
+    if minutes <= AFFORDABLE_MINUTES or not fewer:
+        return "--sample and --prior-prefixes lower it."
+    return (
+        f"--prior-prefixes {fewer} --fresh takes at most about {AFFORDABLE_MINUTES} min and settles less; --sample "
+        "lowers it too."
     )
 
 

@@ -30,8 +30,9 @@ TARGET_TOKENS = pl.col("suffix_ids").list.len()
 
 def headline(views: Sequence[RunView]) -> str:
     """The one sentence to remember. Of one run: the strongest criterion measured, one number and its interval, and the
-    share of the controls beside it; of records the exact one, since something near a record may be another record. Of
-    several: the target share of each, by the strongest criterion that every run measured."""
+    share of the controls beside it; of records the exact one, since something near a record may be another record. A
+    larger share of greedy answers, which sampling may seldom give, is said too. Of several: the target share of each,
+    by the strongest criterion that every run measured."""
     if len(views) > 1:
         return _joint_headline(views)
     (view,) = views
@@ -53,6 +54,9 @@ def headline(views: Sequence[RunView]) -> str:
         start = f"{view.model}: none of {passages} is certified to come out {manner}{known}."
     else:
         start = f"{so_far}{view.model} can be made to reproduce {share} of {passages}, {manner}{known}."
+    greedy = view.rate(Criterion.GREEDY, Split.TARGET)
+    if greedy is not None and greedy.rate.value > target.rate.value:
+        start += f" Decoded greedily, it reproduces {percent(greedy.rate.value)} of them word for word."
     if control is None:
         return start
     if is_certified and not control.hits:
@@ -245,7 +249,8 @@ def certainty(view: RunView) -> tuple[Sentence, ...]:
     sentences += _control_sentences(view)
     short = sum(document.short_windows for document in view.documents)
     if short:
-        words = f"{plural(short, 'window')} at the end of a text came out too short and were left out."
+        was = "was" if short == 1 else "were"
+        words = f"{plural(short, 'window')} at the end of a text came out too short and {was} left out."
         sentences.append(Sentence(words, "window"))
     return tuple(sentences)
 

@@ -49,6 +49,10 @@ class Risk(NamedTuple):
         return self.characters_low / self.covered if self.covered else math.nan
 
     @property
+    def share_high(self) -> float:
+        return self.characters_high / self.covered if self.covered else math.nan
+
+    @property
     def share_limit(self) -> float:
         return self.characters_limit / self.covered if self.covered else math.nan
 
@@ -140,9 +144,9 @@ def risks_of(view: RunView, documents: Sequence[ViewedDocument], queries: Sequen
 
 
 def documents_asked(view: RunView, name: str | None) -> Sequence[ViewedDocument]:
-    """The document of this name; without one all works, or all records where there is no work."""
+    """The document of this name; without one all, works first."""
     if name is None:
-        return works_of(view) or view.documents
+        return [*works_of(view), *(document for document in view.documents if document.windows == 1)]
     found = [document for document in view.documents if document.name == name]
     if not found:
         names = ", ".join(document.name for document in view.documents[:5])
@@ -151,10 +155,11 @@ def documents_asked(view: RunView, name: str | None) -> Sequence[ViewedDocument]
 
 
 def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Content:
-    """A table for each document; one table where documents are records, each with its own prefix."""
+    """A table for each document of several windows, after one of those with one window, each with its own prefix."""
     measured = selection_words(view)
-    is_records = all(document.windows == 1 for document in documents)
-    if is_records:
+    works = [document for document in documents if document.windows > 1]
+    records = [document for document in documents if document.windows == 1]
+    if not works:
         edits = view.population.edit_budget
         near = f" or within {view.edits_words(edits)} of it" if edits else ""
         question = (
@@ -162,19 +167,19 @@ def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Se
             f"some answer is the record{near}? At least: by lower bounds. At most: at 95 % confidence for each record "
             f"by itself, by samples of what its search left open. {measured}."
         )
-        tables = [_record_cells(view, documents, queries)]
     else:
         question = (
             "Somebody asks n times: each time a window of the document at random, its prefix given, one answer "
-            "sampled. How likely is it that some answer is the passage, and how many characters come out on average? "
+            "sampled. How likely is it that some answer is the passage, and how much of its text comes out on average? "
             "At least: by lower bounds. At most: by upper bounds, in which a window that was not searched counts as "
             "certain; and at 95 % confidence, by samples of what searches left open and the audit of the screen. "
             f"{measured}."
         )
-        tables = [_document_cells(one, document_risks(view, one, queries)) for one in documents[:DOCUMENTS_SHOWN]]
-    left = len(documents) - DOCUMENTS_SHOWN
-    rest = (f"{left} more documents are in the report's tables/risk.csv.",) if left > 0 and not is_records else ()
-    subject = plural(len(documents), "record" if is_records else "document")
+    tables = [_record_cells(view, records, queries)] if records else []
+    tables += [_document_cells(one, document_risks(view, one, queries)) for one in works[:DOCUMENTS_SHOWN]]
+    left = len(works) - DOCUMENTS_SHOWN
+    rest = (f"{left} more documents are in the report's tables/risk.csv.",) if left > 0 else ()
+    subject = plural(len(documents), "document" if works else "record")
     headline = f"The risk of {subject}, {view.model}"
     return Content(
         kind="scan", label=view.label, headline=headline, question=question, tables=tuple(tables), sentences=rest
@@ -197,15 +202,15 @@ def _record_cells(view: RunView, documents: Sequence[ViewedDocument], queries: S
 
 def _document_cells(document: ViewedDocument, risks: Sequence[Risk]) -> Cells:
     title = f"{document.name} ({document.split}), {integer(risks[0].covered)} characters in suffixes"
-    heads = ("queries", "edits", "some passage leaks", "at most, 95 %", "characters", "at most, 95 %")
+    heads = ("queries", "edits", "some passage leaks", "at most, 95 %", "of the characters", "at most, 95 %")
     rows = tuple(
         (
             f"{risk.queries:,.0f}",
             "exact" if risk.edits == 0 else f"ε ≤ {risk.edits}",
             _ends(_chance(risk.leak_low), _chance(risk.leak_high)),
             _chance(risk.leak_limit),
-            f"{_ends(_characters(risk.characters_low), _characters(risk.characters_high))} ({percent(risk.share_low)})",
-            f"{_characters(risk.characters_limit)} ({percent(risk.share_limit)})",
+            _ends(percent(risk.share_low), percent(risk.share_high)),
+            percent(risk.share_limit),
         )
         for risk in risks
     )
@@ -249,10 +254,6 @@ def _ends(low: str, high: str) -> str:
 def _chance(value: float) -> str:
     """Never 1 when it is not."""
     return "> 0.999" if 0.999 < value < 1 else probability(value)
-
-
-def _characters(value: float) -> str:
-    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def risk_by_queries(documents: Sequence[Sequence[Risk]]) -> Figure:
