@@ -56,7 +56,8 @@ def headline(views: Sequence[RunView]) -> str:
         start = f"{so_far}{view.model} can be made to reproduce {share} of {passages}, {manner}{known}."
     greedy = view.rate(Criterion.GREEDY, Split.TARGET)
     if greedy is not None and greedy.rate.value > target.rate.value:
-        start += f" Decoded greedily, it reproduces {percent(greedy.rate.value)} of them word for word."
+        share = percent(greedy.rate.value)
+        start += f" Decoded greedily instead of sampled, it reproduces {share} of them word for word."
     if control is None:
         return start
     if is_certified and not control.hits:
