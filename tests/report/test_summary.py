@@ -52,6 +52,12 @@ def test_verdicts_add_up_to_all_windows(view: RunView) -> None:
     assert f"{integer(neither)} are neither" in text
 
 
+def test_one_window_is_and_several_are() -> None:
+    text = sentences(view_of(answered("target", certified=1, left=1, ruled_out=2, answers=0)))
+    assert "Of 4 windows, 1 is shown to be extractable; 2 are ruled out, and 1 is neither." in text
+    assert "1 target window is neither certified nor ruled out at τ = 0.5. Nothing sampled tells how many" in text
+
+
 def test_screened_windows_that_are_extractable_anyway_are_not_counted_among_the_open_ones(view: RunView) -> None:
     """With a high --screen-floor p_z alone may reach τ."""
     population = replace(view.population, is_searched=np.zeros(len(view.population), dtype=np.bool_))

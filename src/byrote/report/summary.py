@@ -318,12 +318,17 @@ def _verdict_sentence(view: RunView) -> Sentence:
         shown = f"{shown}: {integer(int(exact.sum()))} word for word, {only_near} only nearly"
     # A window that p_z alone shows to be extractable may have been screened too.
     screened = 0 if population.is_searched is None else int((neither & ~population.is_searched).sum())
-    tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
+    were = "was" if screened == 1 else "were"
+    tail = f", of which {integer(screened)} {were} screened out as unlikely and not searched" if screened else ""
     return Sentence(
-        f"Of {plural(len(lower), 'record' if view.is_records else 'window')}, {integer(int(extractable.sum()))} are "
-        f"{shown}; {integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
+        f"Of {plural(len(lower), 'record' if view.is_records else 'window')}, {_are(int(extractable.sum()))} {shown}; "
+        f"{_are(int(ruled_out.sum()))} ruled out, and {_are(int(neither.sum()))} neither{tail}.",
         "screen" if screened else "bounds",
     )
+
+
+def _are(count: int) -> str:
+    return f"{integer(count)} {'is' if count == 1 else 'are'}"
 
 
 def check_words(view: RunView) -> str | None:
