@@ -221,6 +221,14 @@ def test_what_is_misspelt_or_missing_is_refused_without_heavy_packages(
     assert words.encode() in done.stderr
 
 
+def test_a_misspelt_command_is_refused_in_sentences(byrote: Command) -> None:
+    """Typer guesses the command, in later versions."""
+    refused = byrote("scna")
+    assert refused.code == 2
+    assert "'scna'" in refused.err
+    assert "?;" not in refused.err
+
+
 def test_without_arguments_the_help_is_shown(byrote: Command) -> None:
     outcome = byrote()
     assert "Usage:" in outcome.out + outcome.err

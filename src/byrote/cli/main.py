@@ -53,7 +53,8 @@ def end_with(error: Exception, console: Console) -> NoReturn:
         if name == "trust_remote_code":
             refuse(console, NO_REMOTE_CODE)
         advice = f"write --set {name}=VALUE, or " if name in [option.name for option in further] else ""
-        refuse(console, f"{error.format_message().rstrip('.')}; {advice}see {path} --help.")
+        words = f"{error.format_message().rstrip('.')}; {advice}see {path} --help."
+        refuse(console, words.replace("?;", "? Or"))
     if _is_out_of_memory(error):
         refuse(console, "the memory is used up; give smaller numbers, such as --batch-windows, slots or --beam-width.")
     if isinstance(error, OSError) and error.errno in ABOUT_A_NAME and error.filename is not None:
