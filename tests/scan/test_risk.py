@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from byrote.distance.tokens import levenshtein
-from byrote.report.analysis.risk import document_risks, spread_out
+from byrote.report.analysis.risk import document_risks, spread_out, works_of
 from byrote.report.view import ViewedDocument, load_view
 from byrote.report.words import percent
 from byrote.scan.options import RunConfig
@@ -152,3 +152,4 @@ def test_records_stand_beside_documents_of_several_windows(tmp_path: Path, capsy
     assert sorted(line.split()[0] for line in table) == sorted(note.name for note in notes)
     assert {line.split()[0] for line in table[:2]} == {"note-0.txt", "note-1.txt"}
     assert any(line.startswith("long.txt (target)") for line in lines[head:])
+    assert works_of(load_view(run)) == [], "a page about notes has no table of works"

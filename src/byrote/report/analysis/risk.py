@@ -1,7 +1,7 @@
 """The risk of whole documents: the chance that n random queries bring out a passage, and how much of the text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,14 +106,20 @@ def _limit(part: Population) -> _End | None:
 
 
 def works_of(view: RunView) -> list[ViewedDocument]:
-    """Documents of several windows, targets and then those that leak most first; a record of one is no work."""
+    """Documents of several windows, unless most windows are those of records, which have one each."""
     works = [document for document in view.documents if document.windows > 1]
-    return sorted(works, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
+    is_about_works = 2 * sum(work.windows for work in works) >= len(view.population)
+    return _by_leak(view, works) if is_about_works else []
 
 
-def _mean_mass(view: RunView, document: ViewedDocument) -> float:
-    part = view.population.select(view.rows_of(document))
-    return float(part.mass(part.edit_budget).mean())
+def _by_leak(view: RunView, documents: Iterable[ViewedDocument]) -> list[ViewedDocument]:
+    """Targets before controls, those that leak most first."""
+
+    def place(document: ViewedDocument) -> tuple[bool, float]:
+        part = view.population.select(view.rows_of(document))
+        return document.split == Split.CONTROL, -float(part.mass(part.edit_budget).mean())
+
+    return sorted(documents, key=place)
 
 
 def risk_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
@@ -144,9 +150,9 @@ def risks_of(view: RunView, documents: Sequence[ViewedDocument], queries: Sequen
 
 
 def documents_asked(view: RunView, name: str | None) -> Sequence[ViewedDocument]:
-    """The document of this name; without one all, works first."""
+    """The document of this name; without one all."""
     if name is None:
-        return [*works_of(view), *(document for document in view.documents if document.windows == 1)]
+        return view.documents
     found = [document for document in view.documents if document.name == name]
     if not found:
         names = ", ".join(document.name for document in view.documents[:5])
@@ -157,8 +163,8 @@ def documents_asked(view: RunView, name: str | None) -> Sequence[ViewedDocument]
 def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Content:
     """A table for each document of several windows, after one of those with one window, each with its own prefix."""
     measured = selection_words(view)
-    works = [document for document in documents if document.windows > 1]
-    records = [document for document in documents if document.windows == 1]
+    works = _by_leak(view, (document for document in documents if document.windows > 1))
+    records = _by_leak(view, (document for document in documents if document.windows == 1))
     if not works:
         edits = view.population.edit_budget
         near = f" or within {view.edits_words(edits)} of it" if edits else ""
@@ -178,7 +184,7 @@ def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Se
     tables = [_record_cells(view, records, queries)] if records else []
     tables += [_document_cells(one, document_risks(view, one, queries)) for one in works[:DOCUMENTS_SHOWN]]
     left = len(works) - DOCUMENTS_SHOWN
-    rest = (f"{left} more documents are in the report's tables/risk.csv.",) if left > 0 else ()
+    rest = (f"{plural(left, 'more document')} of several windows; --document NAME shows one.",) if left > 0 else ()
     subject = plural(len(documents), "document" if works else "record")
     headline = f"The risk of {subject}, {view.model}"
     return Content(
@@ -186,9 +192,7 @@ def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Se
     )
 
 
-def _record_cells(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Cells:
-    """Those that leak most first; targets before controls."""
-    ordered = sorted(documents, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
+def _record_cells(view: RunView, ordered: Sequence[ViewedDocument], queries: Sequence[float]) -> Cells:
     rows = tuple(
         (_name(document), *map(_leak_words, document_risks(view, document, queries)[-len(queries) :]))
         for document in ordered[:RECORDS_SHOWN]
