@@ -56,8 +56,9 @@ def command(
     parameters += [_switch("verbose", "-v", "Also log what is being done."), _switch("quiet", "-q", "Results only.")]
     rare = {option.name for option in flags if not (option.spec.is_common or option.is_required)}
     rare = rare | {"set"} if len(flags) > MANY else set()
-    if rare:
-        parameters.append(_switch("help_all", "--help-all", "Show every option and exit.", callback=_show_all))
+    parameters.append(
+        _switch("help_all", "--help-all", "Show every option and exit.", callback=show_all, hidden=not rare)
+    )
 
     def make(check: Callable[..., None]) -> Callable[..., None]:
         def invoke(*, config: Sequence[Path] | None = None, profile: str | None = None, **given: Any) -> None:
@@ -103,13 +104,14 @@ def _own_flag(name: str, kind: Any, words: str, metavar: str) -> inspect.Paramet
     )
 
 
-def _switch(name: str, flag: str, words: str, *, callback: Any = None) -> inspect.Parameter:
+def _switch(name: str, flag: str, words: str, *, callback: Any = None, hidden: bool = False) -> inspect.Parameter:
     flags = dict.fromkeys((f"--{name.replace('_', '-')}", flag))
-    declared = typer.Option(*flags, help=words, show_default=False, is_eager=callback is not None, callback=callback)
+    is_eager = callback is not None
+    declared = typer.Option(*flags, help=words, show_default=False, is_eager=is_eager, callback=callback, hidden=hidden)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, declared])
 
 
-def _show_all(ctx: typer.Context, is_asked: bool) -> None:
+def show_all(ctx: typer.Context, is_asked: bool) -> None:
     if is_asked:
         ctx.meta[SHOWS_ALL] = True
         print(ctx.get_help())

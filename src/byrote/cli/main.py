@@ -18,7 +18,7 @@ from byrote import __version__
 from byrote.cli.commands import COMMANDS, counterfactual
 from byrote.cli.console import OutputError, make_console, standard_streams
 from byrote.cli.entry import Stopped, leave, stopping_signals
-from byrote.cli.from_options import GroupedCommand
+from byrote.cli.from_options import GroupedCommand, show_all
 from byrote.errors import ByroteError
 from byrote.options import NO_REMOTE_CODE, flags_of
 from byrote.printable import printable, redacted
@@ -121,8 +121,6 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    # Commands with few options have nothing more to show; those with many have a flag of this name.
-    context_settings={"help_option_names": ["--help", "--help-all"]},
 )
 
 
@@ -132,11 +130,15 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+HelpAll = Annotated[bool, typer.Option("--help-all", is_eager=True, callback=show_all, hidden=True)]
+
+
 @app.callback()
 def options_of_all(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
+    help_all: HelpAll = False,
 ) -> None:
     """Options without a command."""
 
@@ -145,7 +147,7 @@ lab_app = typer.Typer(name="lab", help="Experiments on small models trained on t
 
 
 @lab_app.callback()
-def lab() -> None:
+def lab(help_all: HelpAll = False) -> None:
     """Experiments on small models trained on the spot."""
 
 
