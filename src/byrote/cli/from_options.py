@@ -80,6 +80,8 @@ def command(
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__name__, invoke.__doc__ = check.__name__, check.__doc__
         invoke.further, invoke.rare = further, rare  # type: ignore[attr-defined]
+        # Typer 0.16 loses the help of arguments to click 8.5.
+        invoke.arguments = {option.name: option.help for option in flags if option.spec.positional}  # type: ignore[attr-defined]
         return invoke
 
     return make
@@ -140,13 +142,17 @@ def _parameter(option: Option, needed: str | None = None) -> inspect.Parameter:
 class GroupedCommand(TyperCommand):
     """A command whose `--help` lists options by group, and then those that `--set` takes."""
 
+    @property
+    def _arguments(self) -> dict[str | None, str]:
+        return getattr(self.callback, "arguments", {})
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What must be given stands without brackets."""
         pieces = ["[OPTIONS]"]
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
                 name = f"{str(parameter.name).upper()}{'...' if parameter.nargs == -1 else ''}"
-                is_needed = str(getattr(parameter, "help", "")).endswith("[required]")
+                is_needed = self._arguments[parameter.name].endswith("[required]")
                 pieces.append(name if is_needed else f"[{name}]")
         return pieces
 
@@ -155,7 +161,7 @@ class GroupedCommand(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("arguments", *get_args(GroupName), "options")}
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
-                groups["arguments"].append((str(parameter.name).upper(), str(getattr(parameter, "help", ""))))
+                groups["arguments"].append((str(parameter.name).upper(), self._arguments[parameter.name]))
             elif parameter.name not in rare and (record := parameter.get_help_record(ctx)) is not None:
                 groups[getattr(parameter, "rich_help_panel", None) or "options"].append(record)
         further: list[Option] = [] if rare else getattr(self.callback, "further", [])
