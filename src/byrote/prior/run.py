@@ -164,14 +164,14 @@ def _cost(measurement: Measurement, seconds: float, *, members: int) -> str:
         f"{len(measurement.drawn.prefixes):,} prefixes × {len(measurement.windows):,} suffixes and the generic texts"
         f"{f', and a pool of {members:,} continuations' if members else ''}: "
         f"at most {evals:,} tokens to evaluate, {time_words} at the speed of the first pass. "
-        f"{cheaper_words(minutes, len(measurement.drawn.prefixes), trials=measurement.config.trials)}"
+        f"{cheaper_words(minutes, measurement.drawn.prefixes, measurement.config)}"
     )
 
 
-def cheaper_words(minutes: float, prefixes: int, *, trials: int) -> str:
-    """Prefixes that take at most AFFORDABLE_MINUTES, each trial's share of them."""
-    fewer = int(AFFORDABLE_MINUTES / minutes * prefixes / trials)
-    if minutes <= AFFORDABLE_MINUTES or not fewer:
+def cheaper_words(minutes: float, prefixes: Sequence[tuple[int, ...]], config: PriorConfig) -> str:
+    """Prefixes that take at most AFFORDABLE_MINUTES, each trial's share of them; a pool of a given size is no fewer."""
+    fewer = int(AFFORDABLE_MINUTES / minutes * len(prefixes) / config.trials)
+    if minutes <= AFFORDABLE_MINUTES or not fewer or config.pool:
         return "--sample and --prior-prefixes lower it."
     return (
         f"--prior-prefixes {fewer} --fresh takes at most about {AFFORDABLE_MINUTES} min and settles less; --sample "
