@@ -90,6 +90,7 @@ def test_records_by_copies_prints_a_rate_for_every_number_of_copies_and_every_ki
 def test_train_with_panel_shows_that_extractable_windows_follow_the_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("accelerate", reason="the Trainer needs accelerate, which is not installed")
     run_example("train_with_panel.py", ["--out", tmp_path], monkeypatch)
     out = capsys.readouterr().out
     line = r"^ *(\d+) cop(?:y|ies): (\d+) of (\d+) windows became extractable"

@@ -102,6 +102,13 @@ def test_help_shows_the_common_options_and_help_all_every_one(byrote: Command, c
     assert "--help-all" in common.out
 
 
+def test_commands_with_few_options_take_help_all_for_help(byrote: Command) -> None:
+    few = [(name,) for name in get_command(app).commands if name not in ("scan", "prior", "audit", "plan")]  # type: ignore[attr-defined]
+    for command in ((), *few, ("lab", "counterfactual")):
+        shown = byrote(*command, "--help-all")
+        assert (shown.code, shown.out) == (0, byrote(*command, "--help").out)
+
+
 def test_help_of_a_scan_says_what_must_be_given_and_groups_options(byrote: Command) -> None:
     shown = byrote("scan", "--help").out
     words = " ".join(shown.split())
@@ -212,6 +219,14 @@ def test_what_is_misspelt_or_missing_is_refused_without_heavy_packages(
     assert done.stdout == b""
     assert done.stderr.startswith(b"error: ")
     assert words.encode() in done.stderr
+
+
+def test_a_misspelt_command_is_refused_in_sentences(byrote: Command) -> None:
+    """Typer guesses the command, in later versions."""
+    refused = byrote("scna")
+    assert refused.code == 2
+    assert "'scna'" in refused.err
+    assert "?;" not in refused.err
 
 
 def test_without_arguments_the_help_is_shown(byrote: Command) -> None:

@@ -15,11 +15,11 @@ each_kind = pytest.mark.parametrize("kind", SECTIONS)
 
 SAYS = {
     "scan": ("can be made to reproduce", "near-verbatim", "certified"),
-    "mc": ("100 plain samples of 2 windows", "agree with the certified bounds", "95 % interval"),
+    "mc": ("100 plain samples of 2 windows", "agree with the certified bounds", "95% interval"),
     "prior": ("memorized", "merely likely", "unsettled", "median ratio"),
-    "audit": ("gave back 93.3 % of book.txt", "280 of", "No control book was asked for"),
-    "recall": ("75.0 % of novel.txt", "300 of 400", "longest block"),
-    "counterfactual": ("Correlation of the cheap ratio", "95 % interval", "near-duplicates"),
+    "audit": ("gave back 93.3% of book.txt", "280 of", "No control book was asked for"),
+    "recall": ("75.0% of novel.txt", "300 of 400", "longest block"),
+    "counterfactual": ("Correlation of the cheap ratio", "95% interval", "near-duplicates"),
     "study": ("A study of 2 cells over beam width", "beam 2", "One setting changed"),
 }
 """Kind → what its run says, in the terminal and on its page alike."""
@@ -34,8 +34,8 @@ def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plain(text: str) -> str:
-    """Words with one space between them, whatever a terminal or a page puts there."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text).replace("\u00a0", " ").split())
+    """Words with one space between them, and `95%`, whatever a terminal or a page puts there."""
+    return re.sub(r"(?<=\d) %", "%", " ".join(re.sub(r"<[^>]*>", " ", text).replace("\u00a0", " ").split()))
 
 
 def test_every_kind_has_a_run_to_be_tested_on() -> None:

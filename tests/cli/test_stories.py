@@ -52,7 +52,7 @@ def test_a_researcher_compares_settings_and_checks_them_by_sampling(
     assert {name for name, row in rows.items() if row["verdict"] == "extractable"} == {*KNOWN, *OTHER_EDITION}
     assert {name for name, row in rows.items() if row["p_verbatim"] >= 0.001} == set(KNOWN)
     shown = in_one_line(byrote("show", wide).out)
-    assert "75.0 %" in shown, "six of eight target passages"
+    assert "75.0%" in shown, "six of eight target passages"
     assert "n = 1000" in byrote("show", wide, "--queries", 1000).out
     assert "2 scan runs together" in byrote("show", narrow, wide).out
     assert byrote("report", narrow, wide, "--out", tmp_path / "compared").code == 0
@@ -113,7 +113,7 @@ def test_an_expert_witness_hands_over_an_exhibit_that_checks_itself(
     audited = byrote("audit", *asked, *sizes, "--device", "cpu", "--out", run)
     assert audited.code == 0, audited.err
     shown = in_one_line(byrote("show", run).out)
-    assert "CHAPTER 1: 100 % of the target" in shown
+    assert "CHAPTER 1: 100% of the target" in shown
     assert "The control book failed phase 1" in shown
     findings = json.loads((run / "findings.json").read_text(encoding="utf-8"))
     (trial,) = findings["trials"]

@@ -55,7 +55,7 @@ def test_an_audit_from_the_command_line(files: Path) -> None:
         result = invoke(files, server.url, **prices)
     assert result.exit_code == 0, result.output
     output = " ".join(result.output.replace("·", "").split())
-    assert "gave back 93.3 % of book.txt" in output
+    assert "gave back 93.3% of book.txt" in output
     assert "280 of the book's 300 words" in output
     assert "the model said that the book had ended" in output
     assert "cost 0.0" in output

@@ -11,12 +11,25 @@ import pytest
 from byrote.errors import ConfigError, RunError, WindowError
 from byrote.models.hf.model import load
 from byrote.models.shared_prefix import PLAIN
+from byrote.prior.run import cheaper_words
 from byrote.scan.options import RunConfig
 from byrote.scan.run import scan_to_folder
 from byrote.store.read import read_run
 from byrote.verdict import PriorVerdict
 from tests.models.tiny import tiny_model, tiny_tokenizer
-from tests.prior.priors import Silent, mean_over_reference, run, totals
+from tests.prior.priors import Silent, config, mean_over_reference, run, totals
+
+
+def test_a_run_of_hours_says_how_many_prefixes_take_minutes(place: Path, tmp_path: Path) -> None:
+    """By hand: ten of 300 minutes pay for 4,074 / 30 = 135.8 prefixes, 27.16 in each of five trials."""
+    given, drawn = config(place, tmp_path / "out", trials=5), [(1, 2)] * 4074
+    assert cheaper_words(300, drawn, given).startswith("--prior-prefixes 27 --fresh takes at most about 10 min")
+    pooled = config(place, tmp_path / "out", text=(), run="runs/scan", pool=1000)
+    plain = "--sample and --prior-prefixes lower it."
+    assert [cheaper_words(*one) for one in ((10, drawn, given), (1e6, drawn, given), (300, drawn, pooled))] == [
+        plain
+    ] * 3
+
 
 THRESHOLD = 1e-9
 """A random model gives three bytes little probability; some windows lie above this, some below."""

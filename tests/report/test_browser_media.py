@@ -44,6 +44,15 @@ def test_paper_takes_under_ten_pages_with_the_strongest_passages(opened: Opened,
     assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) < 10
 
 
+def test_on_paper_no_heading_is_larger_than_what_stands_above_it(opened: Opened) -> None:
+    opened.page.emulate_media(media="print")
+    h1, h2, h3, th, td = (
+        opened.page.evaluate(f"parseFloat(getComputedStyle(document.querySelector('{place}')).fontSize)")
+        for place in ("h1", "#documents h2", "h3.table-title", "#documents th", "#documents td")
+    )
+    assert h1 > h2 > h3 > td >= th
+
+
 def test_three_models_side_by_side_take_under_ten_pages(context: BrowserContext, tmp_path: Path) -> None:
     names = ("small", "middle", "large")
     runs = [

@@ -125,6 +125,13 @@ def test_markup_in_names_texts_and_manifest_is_text(tmp_path: Path) -> None:
     assert [attributes for attributes in scripts if not attributes.get("type")] == [{}]
 
 
+def test_no_line_of_the_table_of_documents_breaks_before_a_percent_sign(tmp_path: Path) -> None:
+    table = page_of(load_view(write_run(tmp_path / "run", books(3000), stride=100))).split('class="documents"')[1]
+    cells = re.findall(r'<td class="number">([^<]*%[^<]*)</td>', table.split("</table>")[0])
+    assert cells
+    assert not [cell for cell in cells if " %" in cell]
+
+
 def test_runs_over_the_same_windows_are_compared(tmp_path: Path) -> None:
     documents = books(3000)
     first = write_run(tmp_path / "small", documents, seed=1, stride=100, model="small")

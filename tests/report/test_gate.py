@@ -331,6 +331,7 @@ def test_the_command_exits_as_it_judges_and_writes_what_machines_read(
     places = [tmp_path / "gate.json", tmp_path / "gate.xml"]
     shown = make_command(capsys)("gate", run, "--max-rate", rule, "--json", places[0], "--junit", places[1])
     assert shown.code == code, shown.out + shown.err
+    assert " %" not in shown.out, "a terminal breaks lines there"
     told = json.loads(places[0].read_text(encoding="utf-8"))
     assert told["rules"][0]["rule"] == rule
     assert told["outcome"] == {0: "pass", 1: "fail", 3: "cannot_tell"}[code]

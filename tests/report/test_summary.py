@@ -52,6 +52,12 @@ def test_verdicts_add_up_to_all_windows(view: RunView) -> None:
     assert f"{integer(neither)} are neither" in text
 
 
+def test_one_window_is_and_several_are() -> None:
+    text = sentences(view_of(answered("target", certified=1, left=1, ruled_out=2, answers=0)))
+    assert "Of 4 windows, 1 is shown to be extractable; 2 are ruled out, and 1 is neither." in text
+    assert "1 target window is neither certified nor ruled out at τ = 0.5. Nothing sampled tells how many" in text
+
+
 def test_screened_windows_that_are_extractable_anyway_are_not_counted_among_the_open_ones(view: RunView) -> None:
     """With a high --screen-floor p_z alone may reach τ."""
     population = replace(view.population, is_searched=np.zeros(len(view.population), dtype=np.bool_))
@@ -204,6 +210,25 @@ def test_the_near_verbatim_interval_is_said_to_be_that_of_the_certified_share(vi
     assert "Share and interval count certified passages." in near.explanation
     assert "Their 95 % intervals belong to the certified share too." in sentences(view)
     assert "their intervals those of the certified share" in model_card(view)
+
+
+def test_one_short_window_was_left_out_and_two_were(view: RunView) -> None:
+    first, second, *_ = view.documents
+    for count, words in ((0, "1 window at the end of a text came out too short and was left"), (1, "2 windows at")):
+        documents = tuple(replace(one, short_windows=part) for one, part in ((first, 1), (second, count)))
+        assert words in sentences(replace(view, documents=documents))
+
+
+@pytest.mark.parametrize(("greedy", "words"), [(30, None), (52, "52.0 %")])
+def test_a_headline_below_the_greedy_share_says_so(greedy: int, words: str | None) -> None:
+    """A greedy answer can be the passage though each sampled one is so with a chance below τ."""
+    rows = [
+        one | {"greedy_levenshtein": 0 if place < greedy else 9, "greedy_hamming": 0 if place < greedy else 9}
+        for place, one in enumerate(answered("target", **SHOWN))
+    ]
+    said = r"Decoded greedily instead of sampled, it reproduces (\S+ %) of them word for word\."
+    found = re.findall(said, headline([view_of(rows)]))
+    assert found == ([] if words is None else [words])
 
 
 @pytest.mark.parametrize(

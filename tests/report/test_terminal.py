@@ -10,7 +10,7 @@ from rich.console import Console
 
 from byrote.report.analysis.rates import Criterion
 from byrote.report.content import Cells
-from byrote.report.terminal import BARS, COLOURS, bar_step, cells_table, show_content, sparkline
+from byrote.report.terminal import BARS, COLOURS, bar_step, cells_table, show_content, sparkline, terminal_text
 from byrote.report.view import RunView, load_view
 from byrote.report.words import percent
 from byrote.scan.report import scan_content
@@ -31,7 +31,7 @@ def test_rates_are_those_of_the_run(view: RunView) -> None:
     for criterion in (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR):
         entry = view.rate(criterion, Split.TARGET)
         assert entry is not None
-        assert percent(entry.rate.value) in text
+        assert percent(entry.rate.value).replace(" ", "") in text
     held_out = next(document for document in view.documents if document.name == "held_out.txt")
     assert f"held_out.txt  control, 0 of {held_out.windows} windows extractable" in text
 
@@ -42,13 +42,16 @@ def test_no_line_is_wider_than_the_terminal(view: RunView, width: int) -> None:
 
 
 def test_no_number_is_broken_across_lines(view: RunView) -> None:
-    """`1,000` of the question stands in one piece at every width, and so does the count of windows."""
+    """`1,000` of the question stands in one piece at every width, and so does the count of windows;
+    from 60 columns on so does `95%`, where tables have room."""
     count = len(view.population)
     assert count >= 1000
     for width in range(30, 101):
         words = shown(view, width).split()
         assert "1,000" in words
         assert words.count(f"{count:,}") == 2
+        assert width < 60 or not [word for word in words if word.startswith("%")], width
+    assert terminal_text("Min-K %++").plain == "Min-K %++"
 
 
 def test_names_of_windows_are_not_broken() -> None:
@@ -60,6 +63,13 @@ def test_names_of_windows_are_not_broken() -> None:
         console.print(cells_table(cells))
     words = capture.get().split()
     assert [words.count(word) for word in (name, "0.313", "0.832", "to")] == [1, 2, 2, 2]
+
+
+def test_the_heading_of_a_strip_fits_a_line(tmp_path) -> None:
+    name = "peter_pan_other_edition.txt"
+    view = load_view(write_run(tmp_path / "run", [Book(name, prose(1, 1500))], stride=150))
+    (line,) = (line for line in shown(view, 80).splitlines() if line.startswith(f"{name}  "))
+    assert line.endswith("% measured")
 
 
 def test_strips_show_bars_where_the_model_knows_the_text_and_dots_where_it_does_not(view: RunView) -> None:

@@ -156,7 +156,7 @@ def test_show_and_report_tell_how_well_scores_separate_and_read_a_run_at_a_thres
     assert "Min-K %++" in shown.out
     words = " ".join(shown.out.split())
     assert "A further control window reaches τ = " in words
-    assert "with probability 5.0 % at most" in words
+    assert "with probability 5.0% at most" in words
     as_json = json.loads(byrote("show", out, "--threshold", "0.25", "--json").out)
     (numbers,) = as_json[0]["numbers"].values()
     assert numbers["threshold"] == 0.25

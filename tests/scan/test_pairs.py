@@ -135,7 +135,8 @@ def test_a_record_is_told_by_its_exact_rate_and_near_ones_by_whose_they_may_be(
     assert near is not None
     assert near.hits > exact.hits, "some records come out only nearly"
     words = " ".join(byrote("show", run[0]).out.split())
-    start = f"{view.model} can be made to reproduce {percent(exact.rate.value)} of the target records, word for word ("
+    share = percent(exact.rate.value).replace(" %", "%")
+    start = f"{view.model} can be made to reproduce {share} of the target records, word for word ("
     assert words.startswith(start)
     assert words.index("word for word or within 2 edits") < words.index("kind ")
     rows = nearly_rows([view])

@@ -1,5 +1,6 @@
 """The risk of a document from the rows of a scan, against random queries to a table model."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +9,15 @@ import pytest
 import torch
 
 from byrote.distance.tokens import levenshtein
-from byrote.report.analysis.risk import document_risks, spread_out
+from byrote.report.analysis.risk import document_risks, spread_out, works_of
 from byrote.report.view import ViewedDocument, load_view
+from byrote.report.words import percent
 from byrote.scan.options import RunConfig
 from byrote.stats.risk import expected_characters, leak_probability, stretches
 from byrote.types import Window
 from tests.oracle import textbook_policy
-from tests.scan.scans import Command, TinyLab, scan_arguments
+from tests.report.synthetic_run import Book, prose, write_run
+from tests.scan.scans import Command, TinyLab, make_command, scan_arguments
 from tests.scan.streams import POLICY, PREFIX, SUFFIX, VOCABULARY, knowing_model, make_window, passed
 from tests.table import TableModel
 
@@ -111,13 +114,14 @@ def test_the_command_shows_lower_and_upper_ends_for_every_document(
         assert f"{document.name} (target)" in shown.out
         for risk in document_risks(view, document, (1.0, 1000.0)):
             assert 0 <= risk.leak_at_least <= risk.leak_limit_95 <= risk.leak_at_most <= 1
-            assert (
-                0
-                <= risk.characters_at_least
-                <= risk.characters_limit_95
-                <= risk.characters_at_most
-                <= risk.characters_covered
-            )
+            characters = (risk.characters_at_least, risk.characters_limit_95, risk.characters_at_most)
+            assert 0 <= characters[0] <= characters[1] <= characters[2] <= risk.characters_covered
+            line = [f"{risk.queries:,.0f}", "exact" if risk.edits == 0 else f"ε ≤ {risk.edits}"]
+            shares = [
+                percent(share).replace(" %", "%") for share in (risk.share_low, risk.share_high, risk.share_limit)
+            ]
+            ends = shares[:1] if shares[0] == shares[1] else [f"{shares[0]} to {shares[1]}"]
+            assert re.search(r"\s+".join(["^" + line[0], line[1], r".*", *ends, shares[2] + "$"]), shown.out, re.M)
     assert "ε ≤ 2" in shown.out
     other = byrote("risk", tmp_path / "run", "--document", "nothing")
     assert other.code == 2
@@ -137,3 +141,16 @@ def test_records_have_a_line_each_those_that_leak_most_first(lab: TinyLab, byrot
     assert "risk.csv" not in shown, "the report's table is about documents of several windows"
     strongest = 1 - (1 - rows["p_verbatim"][0]) ** 1000
     assert lines[0].endswith("> 0.999" if strongest > 0.999 else f"{strongest:.3g}")
+
+
+def test_records_stand_beside_documents_of_several_windows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A few texts of two windows among notes of one: the notes that leak are what the reader looks for."""
+    notes = [Book(f"note-{number}.txt", prose(number, 430), strength=float(number < 2)) for number in range(9)]
+    run = write_run(tmp_path / "run", [*notes, Book("long.txt", prose(20, 1000), strength=0.0)], stride=100)
+    lines = make_command(capsys)("risk", run, "--queries", 1000).out.splitlines()
+    (head,) = (place for place, line in enumerate(lines) if line.startswith("record "))
+    table = lines[head + 1 : lines.index("", head)]
+    assert sorted(line.split()[0] for line in table) == sorted(note.name for note in notes)
+    assert {line.split()[0] for line in table[:2]} == {"note-0.txt", "note-1.txt"}
+    assert any(line.startswith("long.txt (target)") for line in lines[head:])
+    assert works_of(load_view(run)) == [], "a page about notes has no table of works"

@@ -135,7 +135,7 @@ def test_without_a_mark_a_run_is_called_not_representative(
     words = " ".join(byrote("show", run).out.split())
     assert "windows, not representative" in words
     assert "random sample" not in words
-    assert "95 % interval " not in words
+    assert "95% interval " not in words
     assert "no interval: not representative" in words
 
 

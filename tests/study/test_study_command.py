@@ -222,9 +222,9 @@ def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
 ) -> None:
     smaller = str(models.smaller)
     published = [
+        {"measure": "verbatim", "where": "model=another", "value": 0.5, "source": "a table, p. 3"},
         {"measure": "verbatim", "where": f"model={smaller}", "value": 0.0192, "source": "a table, p. 1"},
         {"measure": "near", "where": f"model={smaller}", "value": 23, "source": "a table, p. 2"},
-        {"measure": "verbatim", "where": "model=another", "value": 0.5, "source": "a table, p. 3"},
     ]
     file = write_study(tmp_path / "study.yaml", models, published=published, about="What was printed?")
     out = tmp_path / "study"
@@ -235,7 +235,9 @@ def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
     verbatim = (results["p_verbatim"] >= 0.001).mean()
     near = (results["mass_lower"].list.last() >= 0.001).sum()
     assert rows["here"].to_list() == [f"{100 * verbatim:.2f} %", str(near), ""]  # type: ignore[operator]
-    assert "What was printed?" in byrote("show", out).out
+    shown = byrote("show", out).out
+    assert "What was printed?" in shown
+    assert 0 < shown.find("Every cell") < shown.find("Published numbers"), "what was measured comes first"
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,9 @@ def command(
     parameters += [_switch("verbose", "-v", "Also log what is being done."), _switch("quiet", "-q", "Results only.")]
     rare = {option.name for option in flags if not (option.spec.is_common or option.is_required)}
     rare = rare | {"set"} if len(flags) > MANY else set()
-    if rare:
-        parameters.append(_switch("help_all", "--help-all", "Show every option and exit.", callback=_show_all))
+    parameters.append(
+        _switch("help_all", "--help-all", "Show every option and exit.", callback=show_all, hidden=not rare)
+    )
 
     def make(check: Callable[..., None]) -> Callable[..., None]:
         def invoke(*, config: Sequence[Path] | None = None, profile: str | None = None, **given: Any) -> None:
@@ -68,6 +69,8 @@ def command(
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__name__, invoke.__doc__ = check.__name__, check.__doc__
         invoke.further, invoke.rare = further, rare  # type: ignore[attr-defined]
+        # Typer 0.16 loses the help of arguments to click 8.5.
+        invoke.arguments = {option.name: option.help for option in flags if option.spec.positional}  # type: ignore[attr-defined]
         return invoke
 
     return make
@@ -92,13 +95,14 @@ def _own_flag(name: str, kind: Any, words: str, metavar: str) -> inspect.Paramet
     )
 
 
-def _switch(name: str, flag: str, words: str, *, callback: Any = None) -> inspect.Parameter:
+def _switch(name: str, flag: str, words: str, *, callback: Any = None, hidden: bool = False) -> inspect.Parameter:
     flags = dict.fromkeys((f"--{name.replace('_', '-')}", flag))
-    declared = typer.Option(*flags, help=words, show_default=False, is_eager=callback is not None, callback=callback)
+    is_eager = callback is not None
+    declared = typer.Option(*flags, help=words, show_default=False, is_eager=is_eager, callback=callback, hidden=hidden)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, declared])
 
 
-def _show_all(ctx: typer.Context, is_asked: bool) -> None:
+def show_all(ctx: typer.Context, is_asked: bool) -> None:
     if is_asked:
         ctx.meta[SHOWS_ALL] = True
         print(ctx.get_help())
@@ -127,13 +131,17 @@ def _parameter(option: Option, needed: str | None = None) -> inspect.Parameter:
 class GroupedCommand(TyperCommand):
     """A command whose `--help` lists options by group, and then those that `--set` takes."""
 
+    @property
+    def _arguments(self) -> dict[str | None, str]:
+        return getattr(self.callback, "arguments", {})
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What must be given stands without brackets."""
         pieces = ["[OPTIONS]"]
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
                 name = f"{str(parameter.name).upper()}{'...' if parameter.nargs == -1 else ''}"
-                is_needed = str(getattr(parameter, "help", "")).endswith("[required]")
+                is_needed = self._arguments[parameter.name].endswith("[required]")
                 pieces.append(name if is_needed else f"[{name}]")
         return pieces
 
@@ -142,7 +150,7 @@ class GroupedCommand(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("arguments", *get_args(GroupName), "options")}
         for parameter in self.get_params(ctx):
             if parameter.param_type_name == "argument":
-                groups["arguments"].append((str(parameter.name).upper(), str(getattr(parameter, "help", ""))))
+                groups["arguments"].append((str(parameter.name).upper(), self._arguments[parameter.name]))
             elif parameter.name not in rare and (record := parameter.get_help_record(ctx)) is not None:
                 groups[getattr(parameter, "rich_help_panel", None) or "options"].append(record)
         further: list[Option] = [] if rare else getattr(self.callback, "further", [])

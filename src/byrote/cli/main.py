@@ -18,7 +18,7 @@ from byrote import __version__
 from byrote.cli.commands import COMMANDS, counterfactual
 from byrote.cli.console import OutputError, make_console, standard_streams
 from byrote.cli.entry import Stopped, leave, stopping_signals
-from byrote.cli.from_options import GroupedCommand
+from byrote.cli.from_options import GroupedCommand, show_all
 from byrote.errors import ByroteError
 from byrote.options import NO_REMOTE_CODE, flags_of
 from byrote.printable import printable, redacted
@@ -53,7 +53,8 @@ def end_with(error: Exception, console: Console) -> NoReturn:
         if name == "trust_remote_code":
             refuse(console, NO_REMOTE_CODE)
         advice = f"write --set {name}=VALUE, or " if name in [option.name for option in further] else ""
-        refuse(console, f"{error.format_message().rstrip('.')}; {advice}see {path} --help.")
+        words = f"{error.format_message().rstrip('.')}; {advice}see {path} --help."
+        refuse(console, words.replace("?;", "? Or"))
     if _is_out_of_memory(error):
         refuse(console, "the memory is used up; give smaller numbers, such as --batch-windows, slots or --beam-width.")
     if isinstance(error, OSError) and error.errno in ABOUT_A_NAME and error.filename is not None:
@@ -129,11 +130,15 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+HelpAll = Annotated[bool, typer.Option("--help-all", is_eager=True, callback=show_all, hidden=True)]
+
+
 @app.callback()
 def options_of_all(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
+    help_all: HelpAll = False,
 ) -> None:
     """Options without a command."""
 
@@ -142,7 +147,7 @@ lab_app = typer.Typer(name="lab", help="Experiments on small models trained on t
 
 
 @lab_app.callback()
-def lab() -> None:
+def lab(help_all: HelpAll = False) -> None:
     """Experiments on small models trained on the spot."""
 
 

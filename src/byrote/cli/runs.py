@@ -12,7 +12,7 @@ from byrote.integrations.lm_eval import write_task
 from byrote.integrations.loggers import log_to
 from byrote.report.content import DEFAULTS, Asked, contents_json
 from byrote.report.gate import EXIT_CODES, as_json, as_junit, as_markdown, judge, parse_rule
-from byrote.report.terminal import print_content
+from byrote.report.terminal import print_content, terminal_text
 from byrote.report.view import LISTS_BY_EDITS, load_view
 from byrote.report.words import plural
 from byrote.run_kinds import by_kind, section_of, write_report
@@ -115,7 +115,7 @@ def gate(options: commands.GateOptions) -> None:
     try:
         for finding in judgement.findings:
             words = f"{finding.outcome.value.replace('_', ' '):<12} {finding.words}"
-            console.print(words, soft_wrap=not console.is_terminal)
+            console.print(terminal_text(words), soft_wrap=not console.is_terminal)
     except OutputError as error:
         # The exit code is the judgement, whether or not the output can be written.
         make_console(stderr=True).print(f"warning: {error}", soft_wrap=True)

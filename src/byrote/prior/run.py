@@ -40,6 +40,8 @@ Say = Callable[[str], None]
 BLOCK_TOKENS = 2_000_000
 """Token evaluations per block: what a kill can cost."""
 BLOCK_PREFIXES = 256
+AFFORDABLE_MINUTES = 10
+"""A run that takes longer says how many prefixes take so long."""
 BLOCK_COLUMNS: Schema = (Column("values", "list[float64]", is_required=True),)
 """A row each for draws, squares and largest contributions, then one for the sums of every trial."""
 
@@ -123,6 +125,17 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
+def cheaper_words(minutes: float, prefixes: Sequence[tuple[int, ...]], config: PriorConfig) -> str:
+    """Prefixes that take at most AFFORDABLE_MINUTES, each trial's share of them; a pool of a given size is no fewer."""
+    fewer = int(AFFORDABLE_MINUTES / minutes * len(prefixes) / config.trials)
+    if minutes <= AFFORDABLE_MINUTES or not fewer or config.pool:
+        return "--sample and --prior-prefixes lower it."
+    return (
+        f"--prior-prefixes {fewer} --fresh takes at most about {AFFORDABLE_MINUTES} min and settles less; --sample "
+        "lowers it too."
+    )
+
+
 def _in_reference(items: PriorItems, reference: Sequence[Document], drawn: DrawnPrefixes) -> int:
     """Windows whose text, or whose own prefix, is also in the reference corpus: P(s) then holds P(s|p) itself."""
     known = {document.content_hash for document in reference}
@@ -201,11 +214,12 @@ class Measurement:
             generic = self.generic_windows(length) if self.config.least_ratio is None else {}
             inner = scored + sum(len(window.suffix_ids) - 1 for some in generic.values() for window in some)
             evals += len(self.drawn.prefixes) * (inner + length * (2 if generic else 1))
+        needed = evals / self.token_evals * seconds
         return (
             f"{len(self.drawn.prefixes):,} prefixes × {len(self.windows):,} suffixes and the generic texts"
             f"{f', and a pool of {members:,} continuations' if members else ''}: at most {evals:,} tokens to evaluate, "
-            f"about {duration(evals / self.token_evals * seconds)} at the speed of the first pass. --sample and "
-            "--prior-prefixes lower it."
+            f"about {duration(needed)} at the speed of the first pass. "
+            f"{cheaper_words(needed / 60, self.drawn.prefixes, self.config)}"
         )
 
     def conditionals(self, prefix_tokens: int) -> list[float]:

@@ -116,6 +116,7 @@ def parse_rule(text: str, *, is_increase: bool = False) -> Rule:
     name, equals, number = rate.rpartition("=")
     if is_increase and not equals:
         name = Criterion.NEAR.value
+        text = " ".join([*group, f"{name}={number}"])
     grouping, colon, value = " ".join(group).partition(":")
     try:
         limit = float(number)

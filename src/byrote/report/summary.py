@@ -31,8 +31,9 @@ TARGET_TOKENS = pl.col("suffix_ids").list.len()
 
 def headline(views: Sequence[RunView]) -> str:
     """The one sentence to remember. Of one run: the strongest criterion measured, one number and its interval, and the
-    share of the controls beside it; of records the exact one, since something near a record may be another record. Of
-    several: the target share of each, by the strongest criterion that every run measured."""
+    share of the controls beside it; of records the exact one, since something near a record may be another record. A
+    larger share of greedy answers, which sampling may seldom give, is said too. Of several: the target share of each,
+    by the strongest criterion that every run measured."""
     if len(views) > 1:
         return _joint_headline(views)
     (view,) = views
@@ -54,6 +55,10 @@ def headline(views: Sequence[RunView]) -> str:
         start = f"{view.model}: none of {passages} is certified to come out {manner}{known}."
     else:
         start = f"{so_far}{view.model} can be made to reproduce {share} of {passages}, {manner}{known}."
+    greedy = view.rate(Criterion.GREEDY, Split.TARGET)
+    if greedy is not None and greedy.rate.value > target.rate.value:
+        share = percent(greedy.rate.value)
+        start += f" Decoded greedily instead of sampled, it reproduces {share} of them word for word."
     if control is None:
         return start
     if is_certified and not control.hits:
@@ -235,7 +240,8 @@ def certainty(view: RunView) -> tuple[Sentence, ...]:
     sentences += _control_sentences(view)
     short = sum(document.short_windows for document in view.documents)
     if short:
-        words = f"{plural(short, 'window')} at the end of a text came out too short and were left out."
+        was = "was" if short == 1 else "were"
+        words = f"{plural(short, 'window')} at the end of a text came out too short and {was} left out."
         sentences.append(Sentence(words, "window"))
     return tuple(sentences)
 
@@ -307,12 +313,17 @@ def _verdict_words(view: RunView) -> tuple[str, str]:
         shown = f"{shown}: {integer(int(exact.sum()))} word for word, {only_near} only nearly"
     # A window that p_z alone shows to be extractable may have been screened too.
     screened = 0 if population.is_searched is None else int((neither & ~population.is_searched).sum())
-    tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
+    were = "was" if screened == 1 else "were"
+    tail = f", of which {integer(screened)} {were} screened out as unlikely and not searched" if screened else ""
     return (
         "screen" if screened else "bounds",
-        f"Of {plural(len(lower), 'record' if view.is_records else 'window')}, {integer(int(extractable.sum()))} are "
-        f"{shown}; {integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
+        f"Of {plural(len(lower), 'record' if view.is_records else 'window')}, {_are(int(extractable.sum()))} {shown}; "
+        f"{_are(int(ruled_out.sum()))} ruled out, and {_are(int(neither.sum()))} neither{tail}.",
     )
+
+
+def _are(count: int) -> str:
+    return f"{integer(count)} {'is' if count == 1 else 'are'}"
 
 
 def check_words(view: RunView) -> str | None:

@@ -1,5 +1,6 @@
 """Content in a terminal: headline, facts, tables, the text of a scan as strips of bars, sentences."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +17,7 @@ from byrote.stats.population import Floats, Population, character_maxima, stretc
 from byrote.types import Split
 
 ROWS_SHOWN = 40
+SPACED_PERCENT = re.compile(r"(?<=\d) %")
 LONGEST_NAME = 32
 """Characters of a name that a table at 80 columns has room for."""
 
@@ -68,8 +70,8 @@ def cells_table(cells: Cells) -> Table:
 
 
 def terminal_text(words: str, style: str = "") -> Text:
-    """Never markup, and with commas: a terminal breaks lines at the page's thin spaces."""
-    return Text(words.replace(THIN_SPACE, ","), style=style)
+    """Never markup, with commas and `46.6%`: a terminal breaks lines at the page's spaces inside of numbers."""
+    return Text(SPACED_PERCENT.sub("%", words.replace(THIN_SPACE, ",")), style=style)
 
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -92,7 +94,7 @@ def document_strips(view: RunView) -> Iterable[RenderableType]:
         heats = [
             character_maxima(part.suffix_char_start, part.char_end, masses, length=length) for masses in _masses(part)
         ]
-        measured = f"{percent(float(np.mean(~np.isnan(heats[0]))))} of its text measured"
+        measured = f"{percent(float(np.mean(~np.isnan(heats[0]))))} measured"
         yield _strip_heading(view, document.name, part, f"{document.split}, ", f"; {measured}")
         yield from _strips(view, heats)
     yield _legend(view.threshold, f"{UNMEASURED}: not measured")

@@ -66,10 +66,10 @@ def study_content(study: StudyView) -> Content:
             from byrote.longform.report import read as read_audits  # needs matplotlib, which the terminal does not
 
             found = read_audits(paths)
-        tables = (*published_cells(study), costs_table(study), *found.tables)
+        tables = (costs_table(study), *published_cells(study), *found.tables)
         return replace(common, tables=tables, sentences=found.sentences, draw=found.draw)
     pairs = paired_cells(study)
-    tables = (*published_cells(study), cells_table(study), *pairs_table(study, pairs), *policies_table(study))
+    tables = (cells_table(study), *published_cells(study), *pairs_table(study, pairs), *policies_table(study))
     shown = {table.name: [dict(zip(table.heads, row, strict=True)) for row in table.rows] for table in tables}
     return replace(
         common,
@@ -93,7 +93,7 @@ def _draw(study: StudyView) -> Iterator[Drawing]:
 
 
 def published_cells(study: StudyView) -> list[Cells]:
-    """One row a published number; empty cells where nothing here measures it."""
+    """One row a published number, those with a counterpart here first; empty cells where nothing here measures it."""
     if not study.config.published:
         return []
     sides = {split: cell_sides(study, split) for split in Split}
@@ -120,6 +120,7 @@ def published_cells(study: StudyView) -> list[Cells]:
                 interval = "" if reading.rate is None else interval_words(reading.rate.interval)
         place = (one.about or one.where or "all") + (", control" if one.split == "control" else "")
         rows.append((place, one.quantity, one.measure_words, one.words(one.value), here, interval, one.source))
+    rows.sort(key=lambda row: not row[4])
     heads = ("published for", "quantity", "compared with", "published", "here", "95 % interval of the share", "source")
     note = "An empty cell: no cell of this study, or more than one, measures that number."
     return [Cells("published", "Published numbers and these", heads, tuple(rows), note)]

@@ -107,8 +107,10 @@ def account_words(limit: Limit) -> str:
             f"({100 * rest.level:g} % confidence)."
         )
     else:
-        count = plural(rest.answers_each, "answer") if rest.answers_each else "No answers"
-        start += f"{count} each cannot tell how many of them are extractable."
+        few = (
+            f"{plural(rest.answers_each, 'answer')} each cannot tell" if rest.answers_each else "Nothing sampled tells"
+        )
+        start += f"{few} how many of them are extractable."
     if limit.at_most - limit.certified <= GOAL * limit.windows:
         return start
     goal = limit.certified + math.floor(GOAL * limit.windows)

@@ -1,7 +1,7 @@
 """The risk of whole documents: the chance that n random queries bring out a passage, and how much of the text."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,10 @@ class Risk(NamedTuple):
     def share_low(self) -> float:
         """NaN where suffixes have tokens and no characters."""
         return self.characters_at_least / self.characters_covered if self.characters_covered else math.nan
+
+    @property
+    def share_high(self) -> float:
+        return self.characters_at_most / self.characters_covered if self.characters_covered else math.nan
 
     @property
     def share_limit(self) -> float:
@@ -102,14 +106,20 @@ def _limit(part: Population) -> _End | None:
 
 
 def works_of(view: RunView) -> list[ViewedDocument]:
-    """Documents of several windows, targets and then those that leak most first; a record of one is no work."""
+    """Documents of several windows, unless most windows are those of records, which have one each."""
     works = [document for document in view.documents if document.windows > 1]
-    return sorted(works, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
+    is_about_works = 2 * sum(work.windows for work in works) >= len(view.population)
+    return _by_leak(view, works) if is_about_works else []
 
 
-def _mean_mass(view: RunView, document: ViewedDocument) -> float:
-    part = view.population.select(view.rows_of(document))
-    return float(part.mass(part.edit_budget).mean())
+def _by_leak(view: RunView, documents: Iterable[ViewedDocument]) -> list[ViewedDocument]:
+    """Targets before controls, those that leak most first."""
+
+    def place(document: ViewedDocument) -> tuple[bool, float]:
+        part = view.population.select(view.rows_of(document))
+        return document.split == Split.CONTROL, -float(part.mass(part.edit_budget).mean())
+
+    return sorted(documents, key=place)
 
 
 def risk_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
@@ -127,9 +137,9 @@ def risks_of(view: RunView, documents: Sequence[ViewedDocument], queries: Sequen
 
 
 def documents_asked(view: RunView, name: str | None) -> Sequence[ViewedDocument]:
-    """The document of this name; without one all works, or all records where there is no work."""
+    """The document of this name; without one all."""
     if name is None:
-        return works_of(view) or view.documents
+        return view.documents
     found = [document for document in view.documents if document.name == name]
     if not found:
         names = ", ".join(document.name for document in view.documents[:5])
@@ -138,10 +148,11 @@ def documents_asked(view: RunView, name: str | None) -> Sequence[ViewedDocument]
 
 
 def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Content:
-    """A table for each document; one table where documents are records, each with its own prefix."""
+    """A table for each document of several windows, after one of those with one window, each with its own prefix."""
     measured = selection_words(view)
-    is_records = all(document.windows == 1 for document in documents)
-    if is_records:
+    works = _by_leak(view, (document for document in documents if document.windows > 1))
+    records = _by_leak(view, (document for document in documents if document.windows == 1))
+    if not works:
         edits = view.population.edit_budget
         near = f" or within {view.edits_words(edits)} of it" if edits else ""
         question = (
@@ -149,28 +160,26 @@ def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Se
             f"some answer is the record{near}? At least: by lower bounds. At most: at 95 % confidence for each record "
             f"by itself, by samples of what its search left open. {measured}."
         )
-        tables = [_record_cells(view, documents, queries)]
     else:
         question = (
             "Somebody asks n times: each time a window of the document at random, its prefix given, one answer "
-            "sampled. How likely is it that some answer is the passage, and how many characters come out on average? "
+            "sampled. How likely is it that some answer is the passage, and how much of its text comes out on average? "
             "At least: by lower bounds. At most: by upper bounds, in which a window that was not searched counts as "
             "certain; and at 95 % confidence, by samples of what searches left open and the audit of the screen. "
             f"{measured}."
         )
-        tables = [_document_cells(one, document_risks(view, one, queries)) for one in documents[:DOCUMENTS_SHOWN]]
-    left = len(documents) - DOCUMENTS_SHOWN
-    rest = (f"{left} more documents are in the report's tables/risk.csv.",) if left > 0 and not is_records else ()
-    subject = plural(len(documents), "record" if is_records else "document")
+    tables = [_record_cells(view, records, queries)] if records else []
+    tables += [_document_cells(one, document_risks(view, one, queries)) for one in works[:DOCUMENTS_SHOWN]]
+    left = len(works) - DOCUMENTS_SHOWN
+    rest = (f"{plural(left, 'more document')} of several windows; --document NAME shows one.",) if left > 0 else ()
+    subject = plural(len(documents), "document" if works else "record")
     headline = f"The risk of {subject}, {view.model}"
     return Content(
         kind="scan", label=view.label, headline=headline, question=question, tables=tuple(tables), sentences=rest
     )
 
 
-def _record_cells(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Cells:
-    """Those that leak most first; targets before controls."""
-    ordered = sorted(documents, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
+def _record_cells(view: RunView, ordered: Sequence[ViewedDocument], queries: Sequence[float]) -> Cells:
     rows = tuple(
         (_name(document), *map(_leak_words, document_risks(view, document, queries)[-len(queries) :]))
         for document in ordered[:RECORDS_SHOWN]
@@ -184,15 +193,15 @@ def _record_cells(view: RunView, documents: Sequence[ViewedDocument], queries: S
 
 def _document_cells(document: ViewedDocument, risks: Sequence[Risk]) -> Cells:
     title = f"{document.name} ({document.split}), {integer(risks[0].characters_covered)} characters in suffixes"
-    heads = ("queries", "edits", "some passage leaks", "at most, 95 %", "characters", "at most, 95 %")
+    heads = ("queries", "edits", "some passage leaks", "at most, 95 %", "of the characters", "at most, 95 %")
     rows = tuple(
         (
             f"{risk.queries:,.0f}",
             "exact" if risk.edits == 0 else f"ε ≤ {risk.edits}",
             _ends(_chance, risk.leak_at_least, risk.leak_at_most),
             _chance(risk.leak_limit_95),
-            f"{_ends(_characters, risk.characters_at_least, risk.characters_at_most)} ({percent(risk.share_low)})",
-            f"{_characters(risk.characters_limit_95)} ({percent(risk.share_limit)})",
+            _ends(percent, risk.share_low, risk.share_high),
+            percent(risk.share_limit),
         )
         for risk in risks
     )
@@ -240,10 +249,6 @@ def _ends(words: Callable[[float], str], low: float, high: float) -> str:
 def _chance(value: float) -> str:
     """Never 1 when it is not."""
     return "> 0.999" if 0.999 < value < 1 else probability(value)
-
-
-def _characters(value: float) -> str:
-    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def risk_by_queries(documents: Sequence[Sequence[Risk]]) -> Figure:
