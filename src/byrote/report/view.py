@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from byrote.errors import ConfigError, RunError
 from byrote.random_order import sample_key
-from byrote.report.analysis.rates import (
-    HEADLINE_CRITERIA,
-    Criterion,
-    CriterionRate,
-    rate_for,
-    rates_by_criterion,
-    split_rows,
-    units_of,
-)
+from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for, rates_by_criterion, split_rows, units_of
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.intervals import undefined
 from byrote.stats.population import Flags, Population, population_of
@@ -174,7 +166,8 @@ class RunView:
     @property
     def headline_rates(self) -> list[CriterionRate]:
         """Those that were measured, targets before controls."""
-        every = (self.rate(criterion, split) for split in Split for criterion in HEADLINE_CRITERIA)
+        criteria = [criterion for criterion in Criterion if criterion is not Criterion.NOT_RULED_OUT]
+        every = (self.rate(criterion, split) for split in Split for criterion in criteria)
         return [entry for entry in every if entry is not None]
 
     @property

@@ -98,10 +98,10 @@ def query_drawing(view: RunView, targets: Population) -> Drawing:
     return Drawing("queries", caption, overlay(panels, Setting("queries, n", is_log=True)), "queries", is_wide=True)
 
 
-def query_panels(lines: Sequence[Mapping[MassKind, Line]]) -> list[Panel]:
-    """A panel for each mass; controls last, so that a line has the same colour with controls or without."""
+def lines_drawing(name: str, caption: str, lines: Sequence[Mapping[MassKind, Line]]) -> Drawing:
+    """The lines of several, a panel for each mass; controls last, so that a line has the same colour without them."""
     kinds = dict.fromkeys(kind for own in lines for kind in own)
-    return [
+    panels = [
         Panel(
             f"{TITLES[kind]}, p = {SHOWN_PROBABILITY:g}",
             "windows extracted with probability p",
@@ -109,14 +109,9 @@ def query_panels(lines: Sequence[Mapping[MassKind, Line]]) -> list[Panel]:
         )
         for kind in kinds
     ]
-
-
-def lines_drawing(name: str, caption: str, lines: Sequence[Mapping[MassKind, Line]]) -> Drawing:
-    """The lines of several, over each other."""
     if any(np.isfinite(line.solid_to) for own in lines for line in own.values()):
         caption += " Dashed: masses below τ count there, for which not every window was searched."
-    figure = overlay(query_panels(lines), Setting("queries, n", is_log=True))
-    return Drawing(name, caption, figure, "queries", is_wide=True)
+    return Drawing(name, caption, overlay(panels, Setting("queries, n", is_log=True)), "queries", is_wide=True)
 
 
 TITLES = {MassKind.EXACT: "Word for word", MassKind.LOWER_BOUND: "Nearly, at least"}
