@@ -201,10 +201,12 @@ class Measurement:
             generic = self.generic_windows(length) if self.config.least_ratio is None else {}
             inner = scored + sum(len(window.suffix_ids) - 1 for some in generic.values() for window in some)
             evals += len(self.drawn.prefixes) * (inner + length * (2 if generic else 1))
+        left = evals / self.token_evals * seconds
+        words = "under a minute" if left < 60 else f"about {duration(left)}"
         return (
             f"{len(self.drawn.prefixes):,} prefixes × {len(self.windows):,} suffixes and the generic texts"
             f"{f', and a pool of {members:,} continuations' if members else ''}: at most {evals:,} tokens to evaluate, "
-            f"about {duration(evals / self.token_evals * seconds)} at the speed of the first pass. --sample and "
+            f"{words} at the speed of the first pass. --sample and "
             "--prior-prefixes lower it."
         )
 
