@@ -483,9 +483,9 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
 
 
 def _words(found: Correlation, *, digits: int = 3) -> str:
-    """`0.912 (95 % interval 0.880 to 0.940, targets resampled)`, or why there is none."""
+    """`0.912 (95 % interval 0.880 to 0.940)`, or why there is none."""
     low, high, _, reason = found.by_target
-    ends = f"95 % interval {low:.{digits}f} to {high:.{digits}f}, targets resampled"
+    ends = f"95 % interval {low:.{digits}f} to {high:.{digits}f}"
     return f"{found.value:.{digits}f} ({f'no interval: {reason}' if reason else ends})"
 
 
@@ -498,8 +498,8 @@ def _levels(name: str, study: CounterfactualResult, *, file: str) -> Cells:
 
 def _sentences(name: str, study: CounterfactualResult) -> Iterable[str]:
     yield (
-        f"{name}: correlation of log ratio and counterfactual score: {_words(study.agreement)}; over level means "
-        f"{study.level_correlation:.3f}."
+        f"{name}: correlation of log ratio and counterfactual score: {_words(study.agreement)}, targets resampled; "
+        f"over level means {study.level_correlation:.3f}."
     )
     yield (
         f"{name}: both of these hold log P(s|p) of the models with the target. Without a term in common, log v̂ against "

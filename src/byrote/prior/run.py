@@ -215,11 +215,11 @@ class Measurement:
             inner = scored + sum(len(window.suffix_ids) - 1 for some in generic.values() for window in some)
             evals += len(self.drawn.prefixes) * (inner + length * (2 if generic else 1))
         needed = evals / self.token_evals * seconds
+        words = "under a minute" if needed < 60 else f"about {duration(needed)}"
         return (
             f"{len(self.drawn.prefixes):,} prefixes × {len(self.windows):,} suffixes and the generic texts"
             f"{f', and a pool of {members:,} continuations' if members else ''}: at most {evals:,} tokens to evaluate, "
-            f"about {duration(needed)} at the speed of the first pass. "
-            f"{cheaper_words(needed / 60, self.drawn.prefixes, self.config)}"
+            f"{words} at the speed of the first pass. {cheaper_words(needed / 60, self.drawn.prefixes, self.config)}"
         )
 
     def conditionals(self, prefix_tokens: int) -> list[float]:

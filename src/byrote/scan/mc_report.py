@@ -130,13 +130,12 @@ def _drawings(rows: Rows, interval: IntervalName) -> Iterable[Drawing]:
         figure = sampled_against_computed([tuple(row[name] for name in names) for row in known])
         caption = "Share of samples against the computed mass of every window; on the dashed line they are equal."
         yield Drawing("sampled-against-computed", caption, figure)
-    panels = [convergence(row, interval, over="curve_evals") for row in rows[:FIGURES]]
-    caption = (
-        f"The estimates of the first windows as samples are added, with 95 % intervals ({interval}); shaded: the "
-        "certified bounds of the same windows."
-    )
-    figure = overlay(panels, Setting("token evaluations", is_log=True))
-    yield Drawing("samples", caption, figure, is_wide=len(panels) > 1)
+    for number, row in enumerate(rows[:FIGURES], 1):
+        panel = convergence(row, interval, over="curve_evals")
+        words = f"the estimate as samples are added, with its 95 % interval ({interval}), against what is certified."
+        figure = overlay([panel], Setting("token evaluations", is_log=True))
+        figure.set_size_inches(5.6, 3.4)  # flatter than a panel among others: several stand below each other on paper
+        yield Drawing(f"samples-{number}", f"{row['window_id']}: {words}", figure)
 
 
 def convergence(row: Mapping[str, Any], interval: IntervalName, *, over: str) -> Panel:
