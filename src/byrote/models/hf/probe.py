@@ -197,7 +197,7 @@ def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Fores
     nodes = tuple(_grown(row, vocab_size) for row in parents)
     chains = [_step(((), (), ()), held, entries, device) for held in ({0: long, 1: short}, {0: long, 2: other})]
     first, last = (_step(beams, {}, entries, device) for beams in (parents, nodes))
-    return Forest(3, entries, (*chains, *_variants(first), *_variants(last)), _wrong(last.batch, nodes, parents))
+    return Forest(3, entries, (*chains, first, *_variants(last)), _wrong(last.batch, nodes, parents))
 
 
 def _forks(chain: tuple[int, ...], free: Sequence[int], vocab_size: int) -> tuple[TreeNode, ...]:
