@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from byrote.report.summary import headline
+from byrote.report.terminal import terminal_text
 from byrote.report.view import load_view
 from tests.scan.scans import Command, Outcome, TinyLab, make_command
 
@@ -33,7 +34,7 @@ def test_demo_tells_what_was_memorized_and_where_the_report_is(shown: Outcome, l
     assert rows["64"][0] == "100"
     page = tmp_path / "demo" / "run" / "report" / "index.html"
     assert f"Report: {page}" in shown.err
-    told = headline([load_view(tmp_path / "demo" / "run")])
+    told = terminal_text(headline([load_view(tmp_path / "demo" / "run")])).plain
     assert " ".join(shown.out.split()).startswith(" ".join(told.split()))
     assert page.exists()
     assert list((page.parent / "figures").glob("*.svg"))

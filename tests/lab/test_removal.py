@@ -22,9 +22,9 @@ from byrote.lab.removal import (
     RemovalPlan,
     read_passages,
     removals,
+    run_removal,
     train_together,
 )
-from byrote.lab.removal_run import run_removal
 from byrote.lab.texts import write_passages, write_records
 from byrote.lab.train import learning_rate_share, new_model
 from byrote.store.read import read_run

@@ -70,7 +70,7 @@ def merge(options: MergeOptions) -> None:
     """Make one run of the shards of a scan: the same rows and the same audit as of a scan that was never divided."""
 
 
-@command(McOptions, Session, module="scan")
+@command(McOptions, Session, module="sampling")
 def mc(given: McOptions, session: Session) -> None:
     """Estimate the near-verbatim mass of a few windows by plain sampling, with an interval.
 
@@ -299,7 +299,7 @@ class Shown(Settled):
     reveal: bool = like(ShowOptions, "reveal", is_common=True)
 
 
-@command(PriorConfig, Session, Shown, module="scan")
+@command(PriorConfig, Session, Shown, module="sampling")
 def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
     require_inputs(*config.inputs)

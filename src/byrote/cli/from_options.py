@@ -62,7 +62,9 @@ def command(
             settled = gather(homes, given | assigned, named, config[0] if config else None)
             with verbosity(is_verbose=is_verbose, is_quiet=is_quiet):
                 check(*settled)
-                with make_status("loading libraries") if module == "scan" else nullcontext():  # torch: seconds
+                with (
+                    make_status("loading libraries") if module in ("scan", "sampling") else nullcontext()
+                ):  # torch: seconds
                     commands = import_module(f"byrote.cli.{module}")
                 getattr(commands, check.__name__)(*settled)
 

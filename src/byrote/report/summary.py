@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
 from byrote.report.analysis.records import nearly_words
 from byrote.report.content import Bar, RateCard, Sentence
 from byrote.report.templates import markdown_safe, rendered
-from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
+from byrote.report.view import DECISIVE, RunView, load_view, selection_of, selection_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from byrote.stats.intervals import Rate, RateMethod
 from byrote.stats.population import recovery
@@ -27,6 +28,12 @@ NAMES_SHOWN = 8
 UNITS_PER_EDIT = 6
 """Fewer tokens or characters of a target for each edit than this are worth a warning; the defaults have ten."""
 TARGET_TOKENS = pl.col("suffix_ids").list.len()
+
+
+def headline_of(run: Path) -> str | None:
+    """Of a scan that has ended; None without probabilities: such a run has several answers."""
+    view = load_view(run)
+    return headline([view]) if view.population.has_masses else None
 
 
 def headline(views: Sequence[RunView]) -> str:
