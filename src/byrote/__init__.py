@@ -1,6 +1,7 @@
 """How much of a text a language model can reproduce, exactly and nearly, with bounds you can defend."""
 
 import sys
+from importlib import import_module as _import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +60,10 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `import byrote` does not wait for torch."""
-    from importlib import import_module
-
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(_import_module(_HOMES[name]), name)
     if name in __all__:
-        return import_module(f"byrote.{name}")
+        return _import_module(f"byrote.{name}")
     raise AttributeError(f"module 'byrote' has no attribute {name!r}")
 
 
