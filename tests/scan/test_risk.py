@@ -148,7 +148,7 @@ def test_records_stand_beside_documents_of_several_windows(tmp_path: Path, capsy
     notes = [Book(f"note-{number}.txt", prose(number, 430), strength=float(number < 2)) for number in range(9)]
     run = write_run(tmp_path / "run", [*notes, Book("long.txt", prose(20, 1000), strength=0.0)], stride=100)
     lines = make_command(capsys)("risk", run, "--queries", 1000).out.splitlines()
-    (head,) = (place for place, line in enumerate(lines) if line.startswith("record "))
+    (head,) = (place for place, line in enumerate(lines) if line.startswith("document "))
     table = lines[head + 1 : lines.index("", head)]
     assert sorted(line.split()[0] for line in table) == sorted(note.name for note in notes)
     assert {line.split()[0] for line in table[:2]} == {"note-0.txt", "note-1.txt"}

@@ -23,6 +23,7 @@ from byrote.report.analysis.records import nearly_rows
 from byrote.report.view import load_view
 from byrote.scan import served
 from byrote.scan.options import RunConfig
+from byrote.scan.report import masked
 from byrote.stats.answers import log_tail
 from tests.distance.plain_text import plain_normal_form
 from tests.loopback.logprobs import Habits
@@ -233,7 +234,9 @@ def test_records_are_measured_in_characters(lab: TinyLab, byrote: Command, tmp_p
     shown = " ".join(byrote("show", tmp_path / "run").out.split())
     longest = max(len(record["prefix"]) for record in records)
     assert f"The model was given up to {longest} characters of a text" in shown
-    for row in nearly_rows([load_view(tmp_path / "run")]):
+    view = load_view(tmp_path / "run")
+    assert nearly_rows([masked(view)]) == nearly_rows([view]), "records are compared as they are, whatever is shown"
+    for row in nearly_rows([view]):
         own = next(plain_normal_form(one["suffix"]) for one in records if one["id"] == row["record"])
         others = {plain_normal_form(one["suffix"]) for one in records} - {own}
         assert row["edits_to_it"] == min(Levenshtein.distance(own, other) for other in others)
@@ -321,6 +324,8 @@ def test_models_of_ones_own_are_measured_by_their_texts() -> None:
     windows = byrote.read_windows(model, texts=["as we go to the sea we see it"], **options)
     (row,) = byrote.scan(model, windows)
     assert windows[0].suffix_text == " to the"
+    (listed,) = byrote.scan(model, list(windows), unit="text", top_k=None, suffix_chars=20, screen="off")
+    assert len(listed["mass_lower"]) == 3, "a tenth of suffix_chars, as for windows that were read"
     assert row["p_verbatim"] == pytest.approx(27.0**-7)
     assert row["mass_lower"][0] == pytest.approx(27 / 26 * 27.0**-5 / 26, rel=1e-5)
     assert row["mass_upper"][0] == pytest.approx(row["mass_lower"][0], rel=1e-5)

@@ -40,7 +40,7 @@ def _entries(view: RunView) -> Iterator[tuple[str, float, str]]:
         words = [
             f"{share_words(entry.rate)} of {entry.rate.n} {entry.split} windows, 95 % interval in brackets",
             *([] if limit is None else [f"a certified lower bound; at most {percent(limit.high)}"]),
-            f"tau {view.threshold:g}, at most {entry.edits or 0} token edits",
+            f"tau {view.threshold:g}, at most {view.edits_words(entry.edits or 0)}",
             policy_words(view.config),
             citation(view),
         ]

@@ -450,9 +450,9 @@ def model_card(view: RunView) -> str:
     limits = [(split, limit_of(view, split=split)) for split in Split]
     others = [rest_words(found, others=f"{split} passages not certified") for split, found in limits if found]
     sides = f"{targets} target and {len(view.documents) - targets} control"
-    what = f"{prefix} + {suffix}-token windows of {sides} documents"
+    what = f"{prefix} + {suffix}-{view.unit} windows of {sides} documents"
     if view.is_records:
-        what = f"{sides} records (prefixes of {prefix} tokens, suffixes of {suffix})"
+        what = f"{sides} records (prefixes of {prefix} {view.unit}s, suffixes of {suffix})"
     near = "Near-verbatim rates are certified lower bounds, and their intervals those of the certified share."
     sentences = [
         screen_words(view),

@@ -95,6 +95,8 @@ class RunView:
     """None when all windows were measured that the run is about."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The options that decide the numbers, as the run's identity has them; empty where there is no run folder."""
+    unmasked: "RunView | None" = None
+    """The same view before identifiers were masked, for comparing records with each other; never shown."""
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -312,8 +312,12 @@ def _prepare(
 ) -> tuple[LanguageModel, RunConfig, LocalExecutor | RayExecutor]:
     """The model, the options and the executor of a scan, everything checked before the first forward."""
     _require_windows(windows)
-    shortest = windows.source.shortest_suffix if isinstance(windows, Windows) else min(map(target_length, windows))
-    chosen = with_audit(with_edit_budget(_scan_config(windows, config, options), shortest), len(windows))
+    own = _scan_config(windows, config, options)
+    if isinstance(windows, Windows):
+        shortest = windows.source.shortest_suffix
+    else:  # windows of characters end before suffix_chars, at a word
+        shortest = None if own.unit == "text" else min(map(target_length, windows))
+    chosen = with_audit(with_edit_budget(own, shortest), len(windows))
     chosen.require_use()
     for name, declared in options_of(type(chosen)).items():
         if declared.spec.needs_folder and (value := getattr(chosen, name)):

@@ -17,6 +17,7 @@ from byrote.corpus.spans import mask_identifiers, mask_whole
 from byrote.errors import ConfigError
 from byrote.report import tables
 from byrote.report.analysis import comparison, groups, membership, passages, policies, prompts, queries, risk, series
+from byrote.report.analysis.rates import Criterion
 from byrote.report.analysis.records import nearly_cells, nearly_rows
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Reader, Rows, Section
 from byrote.report.figures import scan as figures
@@ -60,7 +61,8 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
     population, threshold = view.population, view.threshold
     # Of a run that has only controls, these are drawn.
     targets = population if population.is_control.all() else population.select(~population.is_control)
-    yield figures.rates_by_edits([view])
+    if any(entry.criterion != Criterion.VERBATIM for entry in view.rates):  # that one is the same at every ε
+        yield figures.rates_by_edits([view])
     if population.mass_upper is not None:
         yield figures.verdicts_by_edits(view.rates, threshold=threshold)
     yield queries.query_drawing(view, targets)
@@ -307,7 +309,7 @@ def masked(view: RunView) -> RunView:
             for name, text in found.select("window_id", "text").iter_rows()
         ]
         found = found.with_columns(text=pl.Series(texts, dtype=pl.String))
-    return replace(view, documents=tuple(documents), continuations=found)
+    return replace(view, documents=tuple(documents), continuations=found, unmasked=view)
 
 
 SECTION = Section(read)

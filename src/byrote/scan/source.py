@@ -277,9 +277,11 @@ def _hash_of(windows: Iterable[Window]) -> str:
 
 def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:
     """Every pair fits the model, and its suffix is longer than the edit budget."""
-    what = "has" if config.unit == "tokens" else "and an answer of twice the tokens of its suffix may be"
+    what, advice = "has", "Shorten its prefix."
+    if config.unit == "text":
+        what, advice = "and an answer of twice the tokens of its suffix may be", "Shorten its prefix or its suffix."
     for pair, window in zip(pairs, windows, strict=True):
-        require_positions(model, sum(limits_of([window])), what=f"{pair.place} {what}", advice="Shorten its prefix.")
+        require_positions(model, sum(limits_of([window])), what=f"{pair.place} {what}", advice=advice)
         if "near" in config.measures and (length := target_length(window)) <= (config.edit_budget or 0):
             raise WindowError(
                 f"{pair.place} has a suffix of {length} {config.counted}, and everything is within "

@@ -30,7 +30,7 @@ def nearest_others(view: RunView, rows: list[int]) -> list[tuple[int, int] | Non
     suffixes: list[tuple[int, ...] | str] = [tuple(ids) for ids in view.results["suffix_ids"]]
     if view.is_text:
         places = zip(view.population.suffix_char_start, view.population.char_end, strict=True)
-        texts = [one.text or "" for one in view.documents for _ in range(one.windows)]
+        texts = [one.text or "" for one in (view.unmasked or view).documents for _ in range(one.windows)]
         suffixes = [normalised(text[start:end]) for text, (start, end) in zip(texts, places, strict=True)]
     row_of = {suffix: row for row, suffix in enumerate(suffixes)}
     others = {row: suffix for suffix, row in row_of.items()}

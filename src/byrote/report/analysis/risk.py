@@ -185,10 +185,10 @@ def _record_cells(view: RunView, ordered: Sequence[ViewedDocument], queries: Seq
         for document in ordered[:RECORDS_SHOWN]
     )
     left = len(ordered) - RECORDS_SHOWN
-    rest = f"{left:,} more records leak less; byrote export has the masses of all." if left > 0 else ""
-    return Cells(
-        "records", "Those that leak most first", ("record", *(f"n = {count:,.0f}" for count in queries)), rows, rest
-    )
+    one = "record" if view.is_records else "document"
+    rest = f"{left:,} more {one}s leak less; byrote export has the masses of all." if left > 0 else ""
+    title = "Those that leak most first" if view.is_records else "Documents of one window, those that leak most first"
+    return Cells("records", title, (one, *(f"n = {count:,.0f}" for count in queries)), rows, rest)
 
 
 def _document_cells(document: ViewedDocument, risks: Sequence[Risk]) -> Cells:

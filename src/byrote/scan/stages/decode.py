@@ -137,11 +137,13 @@ class DecodeStage:
             choices = [item.score.first_choices for item in scored]
             log_probs = [item.score.first_choice_log_probs for item in scored]
             answers.follow(0, _padded(choices, answers.longest, -1), _padded(log_probs, answers.longest, 0.0), along)
+        drawn = [item.drawn for item in scored if item.drawn is not None]
         for number in range(self._samples):
-            drawn = [item.drawn for item in scored if item.drawn is not None]
             tokens = _padded([own.tokens[number] for own in drawn], answers.longest, -1)
             token_log_probs = _padded([own.log_probs[number] for own in drawn], answers.longest, 0.0)
             answers.follow(self._has_greedy + number, tokens, token_log_probs, along)
+        for item in scored:
+            item.drawn = None  # it is as large as the answers
         self._answers = answers if self._answers is None else self._answers.joined(answers)
         while len(active := self._answers.unfinished()):
             is_spare = np.isin(self._answers.slots[active], self._spare_slots)
@@ -279,7 +281,10 @@ def _drawn(kept: Kept, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _padded(rows: Sequence[Sequence[float] | NDArray[Any]], longest: int, value: float) -> NDArray[np.float64]:
-    return np.array([[*row, *[value] * (longest - len(row))] for row in rows])
+    padded = np.full((len(rows), longest), value)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = row
+    return padded
 
 
 class _TextRule:
