@@ -10,7 +10,7 @@ import polars as pl
 from byrote.corpus.spans import mask_place
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section, of_manifests
 from byrote.report.view import distinct_labels, model_name
-from byrote.report.words import integer, listed, number_from_log, percent, policy_words, probability
+from byrote.report.words import integer, listed, number_from_log, percent, plural, policy_words, probability
 from byrote.store.read import read_finished
 from byrote.types import Interval, Split
 
@@ -115,7 +115,8 @@ def basis_sentences(totals: Mapping[str, Any]) -> Iterator[str]:
     if totals["windows"] + short < totals["available"]:
         yield f"{totals['windows']:,} of {totals['available']:,} suffixes were chosen by --limit or --sample."
     if short:
-        yield f"{short:,} windows at the end of a text came out too short and were left out."
+        were = "was" if short == 1 else "were"
+        yield f"{plural(short, 'window')} at the end of a text came out too short and {were} left out."
     if shared := totals["in_reference"]:
         yield (
             f"{shared:,} suffixes come from texts that are in the reference corpus too, or follow a prefix that stands "

@@ -30,7 +30,7 @@ from byrote.store.tables import Row, open_parquet, open_table, read_table, store
 PART_ROWS = 256
 PART_SECONDS = 30.0
 OPEN_SESSIONS: "WeakSet[RunSession]" = WeakSet()
-"""The sessions of this process: whoever must end it at once flushes them first."""
+"""Sessions of this process: they are flushed before it is ended at once."""
 CHOOSE_ANOTHER = "Choose another folder with --out, or start over with --fresh."
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 """SIGALRM too: it ends a command that takes too long to stop."""

@@ -27,7 +27,7 @@ from byrote.store.columns import sweep_column
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(Settled):
-    """A number that somebody published, and which cell of the grid measures it again."""
+    """A published number, and which cell of the grid measures it again."""
 
     quantity: str = option("", "What the paper calls it.", group="text")
     measure: str = option("near", "The same quantity of a cell.", group="text", choices=lambda: MEASURES)

@@ -1,8 +1,8 @@
 """One model with several prompts: the mean mass over them and the largest, with the number that was tried.
 
-Over a declared set Q of prompts a window has the mean mass (1/|Q|) Σ_q mass_q, that of somebody who picks one of them
-at random, and the maximum max_q mass_q, that of somebody who knows the best one. Bounds of both follow from those of
-the prompts. Nothing is claimed about prompts outside of Q.
+Over a declared set Q of prompts a window has the mean mass (1/|Q|) Σ_q mass_q, that of a prompt picked at random, and
+the maximum max_q mass_q, that of the best one. Bounds of both follow from those of the prompts. Nothing is claimed
+about prompts outside of Q.
 """
 
 from collections.abc import Iterator, Sequence
